@@ -16,7 +16,7 @@ from rightlung.asking.folder import LIST
 from rightlung.core import Grounding, Heatmap, Image, InputError, Phrase, Study
 from rightlung.explain import BoxRule, boxes_of
 from rightlung.models.base import Similarities
-from rightlung.models.fingerprint import weights_digest
+from rightlung.models.folder import weights_digest
 from rightlung.predictions import Key, open_predictions
 from tests.asking.models import Interrupted, Listed, Painter, cells_of, listed, picture, rows_of
 

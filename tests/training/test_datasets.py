@@ -15,11 +15,10 @@ from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.studies.sources import Source
 from rightlung.training.batches import Batches
-from rightlung.training.columns import Rows
 from rightlung.training.datasets import CachedDataset, Loading, Samples, SourceDataset
 from rightlung.training.recipe import DataEntry
 from rightlung.training.study_texts import MaskKind, texts_of_study
-from rightlung.training.targets.base import Drawing
+from rightlung.training.targets.base import Drawing, Rows
 from rightlung.training.targets.phrases import Phrases, draw_phrases, united_masks
 from rightlung.training.targets.regions import Regions
 from tests.training.test_batches import opened

@@ -24,7 +24,7 @@ from rightlung.models.gloria import Gloria
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.batches import Batches
 from rightlung.training.distributed import gather
-from rightlung.training.fsdp import named_parameters
+from rightlung.training.fsdp import ShardedWeights, named_parameters
 from rightlung.training.log import read_log
 from rightlung.training.loop import Machine, _Inputs, _LossModule, train
 from rightlung.training.recipe import Optimizer
@@ -122,7 +122,7 @@ def _sharded(rank: int, folder: Path, batch: TrainingBatch) -> None:
         averaged = frozen_copy(model)
         wrapped = FullyShardedDataParallel(_LossModule(model), device_id=CPU, use_orig_params=True)
         optimizer = build_optimizer(dict(named_parameters(wrapped)), Optimizer(learning_rate=0.01))
-        return wrapped, optimizer, Weights(model, averaged, wrapped, optimizer, 0.5, sharded=True)
+        return wrapped, optimizer, ShardedWeights(model, averaged, wrapped, optimizer, 0.5)
 
     def learn(wrapped: nn.Module, optimizer: torch.optim.Optimizer, weights: Weights, steps: range) -> None:
         for step in steps:

@@ -19,10 +19,9 @@ from rightlung.phantom.study import make_studies, study_scene
 from rightlung.phantom.truth import lesion_findings, present_findings
 from rightlung.probes.subsets import is_abnormal
 from rightlung.training.recipe import DataEntry
-from rightlung.training.study_texts import StudyTexts, texts_of_scene, texts_of_study
+from rightlung.training.study_texts import StudyTexts, draw_texts, finding_prompts, texts_of_scene, texts_of_study
 from rightlung.training.targets.base import Drawing
 from rightlung.training.targets.phrases import DrawnPhrase, draw_phrases
-from rightlung.training.texts import draw_texts, finding_prompts
 
 OWN = DataEntry(source="phantom?count=1&seed=1", phrases=4)
 CONFIG = default_config()

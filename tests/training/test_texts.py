@@ -10,7 +10,7 @@ import pytest
 from rightlung.core.keyed import Stream
 from rightlung.lexicon.rules import entity_spans
 from rightlung.models.encoders import WordTokenizer, train_tokenizer
-from rightlung.training.texts import hide_entities, hide_words
+from rightlung.training.study_texts import hide_entities, hide_words
 
 TEXT = "Small right-sided pleural effusion, and a nodule in the left upper lobe."
 WORDS = ["Small", "right-sided", "pleural", "effusion", "and", "a", "nodule", "in", "the", "left", "upper", "lobe"]

@@ -17,10 +17,10 @@ from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.batches import Batches
-from rightlung.training.columns import Rows
 from rightlung.training.datasets import CachedDataset, Dataset, Samples
 from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.study_texts import StudySentence, StudyTexts
+from rightlung.training.targets.base import Rows
 from tests.training.test_batches import DATA, opened, same
 
 CPU = torch.device("cpu")

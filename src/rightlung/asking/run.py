@@ -20,7 +20,7 @@ from rightlung.core import Image, InputError, Query
 from rightlung.core.study import Study, check_image
 from rightlung.explain.boxes import BoxRule
 from rightlung.models.base import FindingClassifier
-from rightlung.models.fingerprint import weights_digest
+from rightlung.models.folder import weights_digest
 from rightlung.predictions import Batch, DoneKeys, Key, Prediction, PredictionWriter, open_predictions
 from rightlung.studies import Source
 

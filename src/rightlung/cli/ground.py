@@ -19,7 +19,7 @@ from rightlung.core.progress import ProgressBars
 from rightlung.explain.peak import peak_of, side_of_peak
 from rightlung.lexicon import side_of
 from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
-from rightlung.models.fingerprint import weights_digest
+from rightlung.models.folder import weights_digest
 from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.predictions import Key
 from rightlung.studies import Source, build_studies, open_source, read_image

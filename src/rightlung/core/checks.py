@@ -59,6 +59,13 @@ def check_number(value: object, what: str) -> float:
     return number
 
 
+def check_limits(value: float, what: str, low: float, high: float = math.inf) -> None:
+    """Refuse a value below ``low`` or above ``high``."""
+    if not low <= value <= high:
+        wanted = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+        raise InputError(f"{what} must be {wanted}; got {value:g}")
+
+
 def check_text(value: object, what: str) -> str:
     """Return ``value`` if it is a text that is not blank."""
     if not isinstance(value, str) or not value.strip():

@@ -137,14 +137,8 @@ Target = Mapping[str, Any]
 class TrainingBatch:
     """``n`` images, ``m`` texts about them, and targets by the name of the builder that made them.
 
-    Contrastive losses learn from the pairs of images and texts. Other losses learn from ``targets``, see
-    `rightlung.training.targets`:
-
-    - ``phrases``: ``p`` phrases, each asked of one image. ``texts`` and ``images`` are lists of length p; ``present``
-      (p,) is 1 (seen in the image), 0 (not seen) or NaN (unknown); ``masks`` (p, rows, cols) is the share of each grid
-      cell that the phrase covers; ``located`` (p,) says for which phrases that is known.
-    - ``regions``: ``boxes`` (n, k, 4) of the anatomical regions, as fractions of the square image, and which of them
-      are ``present`` (n, k).
+    Contrastive losses learn from the pairs of images and texts, other losses from ``targets``. What each of them holds
+    is described by its class in `rightlung.training.targets`.
     """
 
     images: Tensor  # (n, 1, size, size) float32 in 0 to 1
@@ -169,14 +163,12 @@ class TrainingBatch:
 
     def to(self, device: torch.device | str) -> TrainingBatch:
         """Return the batch on another device."""
-        targets = {
-            name: {key: _moved(value, device) for key, value in target.items()} for name, target in self.targets.items()
-        }
-        return replace(self, images=self.images.to(device, non_blocking=True), targets=targets)
 
+        def moved(value: Any) -> Any:
+            return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
 
-def _moved(value: Any, device: torch.device | str) -> Any:
-    return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+        targets = {name: {key: moved(one) for key, one in target.items()} for name, target in self.targets.items()}
+        return replace(self, images=moved(self.images), targets=targets)
 
 
 Gather = Callable[[Tensor], Tensor]

@@ -115,13 +115,12 @@ def load_folder(folder: str | Path, *, links_within: Path | None = None) -> Any:
     Symbolic links may not lead out of the folder, or out of ``links_within`` where that is given.
     """
     place = Path(folder).expanduser()
-    root = (links_within or place).resolve()
-    described = read_config(place, links_within=root)
+    described = read_config(place, links_within=links_within)
     maker = class_of(described.kind)
     if not callable(getattr(maker, "from_parts", None)):
         raise InputError(f"{place / CONFIG_FILE}: models of the kind {described.kind!r} cannot be made from a folder")
     for name, digest in described.files.items():
-        path = _file_in(place, name, root)
+        path = _file_in(place, name, links_within)
         if name == WEIGHTS_FILE:
             _refuse_pickled_weights(path)
         if (actual := _sha256(path)) != digest:
@@ -150,7 +149,6 @@ def read_config(folder: str | Path, *, links_within: Path | None = None) -> Fold
         if place.suffix.lower() in PICKLES and place.is_file():
             raise _pickle_refused(place)
         raise InputError(f"{place} is a file, not a model folder" if place.exists() else f"there is no folder {place}")
-    root = (links_within or place).resolve()
     try:
         pickles = sorted(path for path in place.iterdir() if path.suffix.lower() in PICKLES)
     except OSError as error:
@@ -159,7 +157,7 @@ def read_config(folder: str | Path, *, links_within: Path | None = None) -> Fold
         raise _pickle_refused(pickles[0])
     if not (place / CONFIG_FILE).exists():
         raise InputError(f"{place / CONFIG_FILE} is missing, so that {place} is no model folder")
-    path = _file_in(place, CONFIG_FILE, root)
+    path = _file_in(place, CONFIG_FILE, links_within)
     content = _read(path, LARGEST_CONFIG)
     try:
         found = json.loads(content, parse_constant=_no_constant)
@@ -188,8 +186,19 @@ def read_card(folder: str | Path, *, links_within: Path | None = None) -> str:
     place = Path(folder).expanduser()
     if not (place / CARD_FILE).exists():
         return ""
-    path = _file_in(place, CARD_FILE, (links_within or place).resolve())
-    return _read(path, LARGEST_CONFIG).decode("utf-8", "replace")
+    return _read(_file_in(place, CARD_FILE, links_within), LARGEST_CONFIG).decode("utf-8", "replace")
+
+
+def weights_digest(model: object) -> str | None:
+    """Return 16 hexadecimal digits that depend on a torch model's weights, None for any other model."""
+    if not isinstance(model, nn.Module):
+        return None
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if isinstance(tensor, Tensor):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _check_files(files: dict[str, Any], path: Path) -> None:
@@ -213,11 +222,11 @@ def _check_file_name(name: object, where: str) -> None:
         raise InputError(f"{where}: {name!r} would be taken for a pickle, which is never loaded")
 
 
-def _file_in(place: Path, name: str, root: Path) -> Path:
+def _file_in(place: Path, name: str, links_within: Path | None) -> Path:
     path = place / name
     if not path.is_file():
         raise InputError(f"{path} is {'not a file' if path.exists() else 'missing'}")
-    if not path.resolve().is_relative_to(root):
+    if not path.resolve().is_relative_to((links_within or place).resolve()):
         raise InputError(f"{path} is a link to outside the model folder, which is not followed")
     return path
 

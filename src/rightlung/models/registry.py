@@ -19,16 +19,7 @@ import torch
 
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
-from rightlung.models.base import (
-    BlindGrounder,
-    Describer,
-    Embedder,
-    FindingClassifier,
-    Grounder,
-    Matcher,
-    RegionGrounder,
-    Reporter,
-)
+from rightlung.models import base
 from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
 from rightlung.models.hub import HUB_ID, Pretrained, fetch
 from rightlung.models.kinds import BUILT_IN, TARGET, class_of, import_target, kinds, register
@@ -41,14 +32,14 @@ __all__ = [
 
 SHIPPED = Path(__file__).parent / "shipped"
 ABILITIES: dict[str, type] = {
-    "match": Matcher,
-    "ground": Grounder,
-    "ground-regions": RegionGrounder,
-    "classify": FindingClassifier,
-    "describe": Describer,
-    "report": Reporter,
-    "embed": Embedder,
-    "ground-blind": BlindGrounder,
+    "match": base.Matcher,
+    "ground": base.Grounder,
+    "ground-regions": base.RegionGrounder,
+    "classify": base.FindingClassifier,
+    "describe": base.Describer,
+    "report": base.Reporter,
+    "embed": base.Embedder,
+    "ground-blind": base.BlindGrounder,
 }
 """What a model can do, in a word, with the protocol that says how it is asked."""
 PUBLISHED: dict[str, str] = {"gloria": "rightlung.models.published.gloria:load_gloria"}
@@ -95,10 +86,8 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
         model = load_folder(folder.path, links_within=folder.links_within)
         if isinstance(model, Pretrained):
             model.card = read_card(folder.path, links_within=folder.links_within)
-    elif TARGET.fullmatch(name):
-        model = _made(import_target(name), name)
     else:
-        model = _made(class_of(name), name)
+        model = _made(import_target(name) if TARGET.fullmatch(name) else class_of(name), name)
     if not abilities(model):
         methods = ", ".join(
             next(name for name in vars(protocol) if not name.startswith("_")) for protocol in ABILITIES.values()
@@ -138,8 +127,7 @@ def find_folder(name_or_folder: str | Path) -> ModelFolder | None:
         return ModelFolder(snapshot, snapshot.parent.parent)
     if not named or name.startswith((".", "~")) or {"/", "\\"} & set(name):
         raise InputError(f"there is no model folder {name}")
-    known = {*shipped, *(kind for kind in kinds() if kind not in BUILT_IN)}
-    if not known:
+    if not (known := {*shipped, *(kinds().keys() - BUILT_IN.keys())}):
         raise InputError(f"unknown model {name!r}: none is shipped here; give a folder, 'module:Class' or a Hub id")
     raise unknown_name("model", name, known)
 
@@ -195,9 +183,7 @@ def _path(name: str) -> Path:
 
 
 def _shipped() -> dict[str, Path]:
-    if not SHIPPED.is_dir():
-        return {}
-    return {folder.name: folder for folder in sorted(SHIPPED.iterdir()) if (folder / "config.json").is_file()}
+    return {path.parent.name: path.parent for path in sorted(SHIPPED.glob("*/config.json"))}
 
 
 def _listed_folder(name: str, folder: Path) -> Listed:
@@ -246,9 +232,8 @@ def _check_device(device: str | torch.device) -> torch.device:
 
 
 def _moved(model: Any, place: torch.device, name: str) -> Any:
-    to = getattr(model, "to", None)
-    if callable(to):
-        moved = to(place)
+    if callable(getattr(model, "to", None)):
+        moved = model.to(place)
         return model if moved is None else moved
     if place.type != "cpu":
         made = type(model).__name__

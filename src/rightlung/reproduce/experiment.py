@@ -24,7 +24,7 @@ from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import measure, write_instances
 from rightlung.measuring.targets import UNREAD
 from rightlung.models.base import BlindGrounder, Grounder, RegionGrounder
-from rightlung.models.fingerprint import weights_digest
+from rightlung.models.folder import weights_digest
 from rightlung.models.registry import load
 from rightlung.predictions import open_predictions
 from rightlung.reproduce.examples import keep_examples

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, Literal
 
@@ -24,10 +25,9 @@ from rightlung.training.augmentation import Augmentation, apply_changes, draw_ch
 from rightlung.training.curves import value_at
 from rightlung.training.datasets import Dataset, Samples
 from rightlung.training.recipe import Data, DataEntry
-from rightlung.training.study_texts import StudyTexts
+from rightlung.training.study_texts import StudyTexts, draw_texts, hide_entities, hide_words
 from rightlung.training.targets import target_builders
 from rightlung.training.targets.base import BatchPart, Drawing
-from rightlung.training.texts import draw_texts, hide_entities, hide_words
 
 SHUFFLED = 2_000_000
 """The largest source that is shuffled; the studies of larger ones (phantoms) come in their order."""
@@ -46,7 +46,7 @@ class Sampler:
 
     def __init__(self, count: int, *key: object) -> None:
         self.count, self.key = count, key
-        self._rounds: dict[int, NDArray[np.int64]] = {}
+        self._round = lru_cache(maxsize=4)(self._shuffled)
 
     def numbers(self, begin: int, end: int) -> list[int]:
         """Return the numbers at these positions of the endless sequence."""
@@ -54,13 +54,9 @@ class Sampler:
             return [place % self.count for place in range(begin, end)]
         return [int(self._round(place // self.count)[place % self.count]) for place in range(begin, end)]
 
-    def _round(self, number: int) -> NDArray[np.int64]:
-        if number not in self._rounds:
-            for old in [known for known in self._rounds if known < number - 1]:
-                del self._rounds[old]
-            generator = torch.Generator().manual_seed(step_seed(*self.key, "round", number))
-            self._rounds[number] = torch.randperm(self.count, generator=generator).numpy()
-        return self._rounds[number]
+    def _shuffled(self, number: int) -> NDArray[np.int64]:
+        generator = torch.Generator().manual_seed(step_seed(*self.key, "round", number))
+        return torch.randperm(self.count, generator=generator).numpy()
 
 
 def divided(size: int, shares: Sequence[float]) -> list[int]:
@@ -94,12 +90,11 @@ class Mixture:
             isinstance(entry.share, int | float) and entry.probability == 1 for entry in entries
         )
         self.unit = 2 if not self.constant and any(entry.mirrored for entry in entries) else 1
-        self._joint: dict[int, list[int]] = {}
+        self.joint = lru_cache(maxsize=1000)(self._joint)
         self._before = [[0] * len(entries)]
         curves = [curve for entry in entries for curve in (entry.share, entry.probability)]
-        for fraction in sorted(
-            {0.0, *(point[0] for curve in curves if isinstance(curve, list | tuple) for point in curve)}
-        ):
+        points = [point for curve in curves if isinstance(curve, list | tuple) for point in curve]
+        for fraction in sorted({0.0, *(fraction for fraction, _ in points)}):
             self._chances(fraction)
         counts = [self.counts(0, rank) for rank in range(world)]
         for number, entry in enumerate(entries):
@@ -111,15 +106,10 @@ class Mixture:
             if entry.mirrored and odd:
                 raise InputError(f"data.train[{number}].mirrored needs an even number of images a batch; got {odd[0]}")
 
-    def joint(self, number: int) -> list[int]:
+    def _joint(self, number: int) -> list[int]:
         """Return how many images of the joint batch come from each entry."""
-        key = 0 if self.constant else number
-        if key not in self._joint:
-            if len(self._joint) > 1000:
-                self._joint.clear()
-            shares = self._shares(min(1.0, number / self.run), Stream(*self.key, "entries", number))
-            self._joint[key] = [self.unit * count for count in divided(self.size * self.world // self.unit, shares)]
-        return self._joint[key]
+        shares = self._shares(min(1.0, number / self.run), Stream(*self.key, "entries", number))
+        return [self.unit * count for count in divided(self.size * self.world // self.unit, shares)]
 
     def _shares(self, fraction: float, stream: Stream) -> list[float]:
         shares, chances = self._chances(fraction)
@@ -151,21 +141,21 @@ class Mixture:
     def studies(self, number: int, place: int, rank: int) -> range:
         """Return the positions of one process's studies among all that an entry gives in the run."""
         before, own = sum(self.counts(number, one)[place] for one in range(rank)), self.counts(number, rank)[place]
-        images = self._images(place)
+        images = self.images(place)
         return self.joint_studies(number, place)[before // images : (before + own) // images]
 
-    def _images(self, place: int) -> int:
+    def images(self, place: int) -> int:
         """Return how many images each study of an entry gives."""
         return 2 if self.entries[place].mirrored else 1
 
     def joint_studies(self, number: int, place: int) -> range:
         """Return the positions of all processes' studies."""
         begin = self._begin(number, place)
-        return range(begin, begin + self.joint(number)[place] // self._images(place))
+        return range(begin, begin + self.joint(number)[place] // self.images(place))
 
     def _begin(self, number: int, place: int) -> int:
         if self.constant:
-            return number * self.joint(0)[place] // self._images(place)
+            return number * self.joint(0)[place] // self.images(place)
         while len(self._before) <= number:
             last = len(self._before) - 1
             self._before.append([self.joint_studies(last, one).stop for one in range(len(self.entries))])
@@ -198,9 +188,11 @@ class Batches:
 
     def from_number(self, first: int, last: int) -> Generator[TrainingBatch, None, None]:
         """Yield the batches from ``first`` on, up to but not including ``last``."""
-        loaded = [
-            studies.load(self._all_own(place, range(first, last))) for place, (_, studies) in enumerate(self.entries)
-        ]
+
+        def own(place: int) -> Iterator[list[int]]:
+            return (numbers for number in range(first, last) if (numbers := self._own(place, number)))
+
+        loaded = [studies.load(own(place)) for place, (_, studies) in enumerate(self.entries)]
         for number in range(first, last):
             places = [place for place, count in enumerate(self.mixture.counts(number, self.rank)) if count]
             yield _together([self._draw(place, number, next(loaded[place])) for place in places])
@@ -209,14 +201,11 @@ class Batches:
         """Return one batch, the same as in its turn."""
         return next(self.from_number(number, number + 1))
 
-    def _all_own(self, place: int, numbers: range) -> Iterator[list[int]]:
-        return (self._own(place, number) for number in numbers if self.mixture.counts(number, self.rank)[place])
-
     def _own(self, place: int, number: int) -> list[int]:
         """Return the studies of this process's images."""
         positions = self.mixture.studies(number, place, self.rank)
         own = self.samplers[place].numbers(positions.start, positions.stop)
-        return own * (self.mixture.counts(number, self.rank)[place] // len(own))
+        return own * self.mixture.images(place)
 
     def _draw(self, place: int, number: int, samples: Samples) -> TrainingBatch:
         """Draw the part of a batch that one entry gives."""
@@ -252,8 +241,7 @@ class Batches:
         """Return the rows of this process's images in the joint batch, which has all mirror images at its end."""
         own, joint = self.mixture.studies(number, place, self.rank), self.mixture.joint_studies(number, place)
         first = torch.arange(own.start - joint.start, own.stop - joint.start)
-        turns = self.mixture.counts(number, self.rank)[place] // len(own)
-        return torch.cat([first + turn * len(joint) for turn in range(turns)])
+        return torch.cat([first + turn * len(joint) for turn in range(self.mixture.images(place))])
 
     def _words(self, place: int, number: int) -> tuple[list[Words], list[bool]]:
         """Draw the words of this process's images, and which images are mirrored.

@@ -20,9 +20,9 @@ from rightlung import __version__
 from rightlung.core import InputError, OutputError
 from rightlung.models.replacing import replaced
 from rightlung.studies.sources import Source
-from rightlung.training.columns import Column, Rows
 from rightlung.training.datasets import CachedDataset, Loading, Samples
 from rightlung.training.study_texts import StudyTexts
+from rightlung.training.targets.base import Column, Rows
 
 _TENSORS, _VALUES = "tensors.safetensors", "studies.json"
 
@@ -59,7 +59,7 @@ class DiskCache:
         rows = {name: column for name, column in data.samples.columns.items() if isinstance(column, Rows)}
         tensors: dict[str, Tensor] = {name: column.values.cpu().contiguous() for name, column in rows.items()}
         known = {
-            "texts": [data.texts(number).to_json() for number in range(len(data))],
+            "texts": [asdict(data.texts(number)) for number in range(len(data))],
             "columns": {name: column for name, column in data.samples.columns.items() if name not in rows},
             "rows": {name: list(column.counts) for name, column in rows.items()},
             "grid": data.samples.grid,
@@ -69,6 +69,6 @@ class DiskCache:
         try:
             with replaced(self.path) as folder:
                 save_file(tensors | {"images": data.samples.images.cpu().contiguous()}, folder / _TENSORS)
-                (folder / _VALUES).write_text(json.dumps(known), encoding="utf-8")
+                (folder / _VALUES).write_text(json.dumps(known, default=sorted), encoding="utf-8")
         except OSError as error:
             raise OutputError(f"{self.path}: the studies cannot be cached ({error.strerror or error})") from None

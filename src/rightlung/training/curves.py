@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from rightlung.core import InputError
+from rightlung.core.checks import check_limits
 
 Curve = float | Sequence[Sequence[float]]
 
@@ -24,7 +26,7 @@ def value_at(curve: Curve, fraction: float) -> float:
     return float(np.interp(fraction, fractions, values))
 
 
-def check_curve(curve: object, what: str, low: float = 0.0, high: float = float("inf")) -> None:
+def check_curve(curve: object, what: str, low: float = 0, high: float = math.inf) -> None:
     """Refuse anything but a number, or a list of points whose fractions rise, with values from ``low`` to ``high``."""
     points = [(0.0, curve)] if isinstance(curve, int | float) else curve
     try:
@@ -34,9 +36,7 @@ def check_curve(curve: object, what: str, low: float = 0.0, high: float = float(
     if isinstance(curve, bool) or not pairs:
         raise InputError(f"{what} must be a number or a list of [fraction of the run, value] points; got {curve!r}")
     for fraction, value in pairs:
-        if not low <= value <= high:
-            wanted = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
-            raise InputError(f"{what} must be {wanted}; got {value:g}")
+        check_limits(value, what, low, high)
         if not 0 <= fraction <= 1:
             raise InputError(f"{what}: a point's fraction of the run must be from 0 to 1; got {fraction:g}")
     if any(one >= other for (one, _), (other, _) in pairwise(pairs)):

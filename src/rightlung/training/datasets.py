@@ -27,10 +27,9 @@ from rightlung.phantom.study import study_scene
 from rightlung.phantom.truth import known_findings
 from rightlung.studies.sources import Source
 from rightlung.training.augmentation import on_device
-from rightlung.training.columns import Column, joined, only, stacked
 from rightlung.training.recipe import DataEntry
 from rightlung.training.study_texts import NO_FINDING, StudyTexts, texts_of_scene, texts_of_study
-from rightlung.training.targets.base import StudyFrame, TargetBuilder
+from rightlung.training.targets.base import Column, Rows, StudyFrame, TargetBuilder, only
 
 CHUNK = {"cpu": 64, "cuda": 256}
 """Studies that are cached at a time."""
@@ -55,6 +54,10 @@ class Loading:
     def built(self) -> list[TargetBuilder]:
         """The targets that have to be built."""
         return [builder for builder in self.builders if builder.wanted(self.entry)]
+
+    def columns(self, build: Callable[[TargetBuilder], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what ``build`` returns for each target, by "target/name"."""
+        return {f"{one.name}/{name}": value for one in self.built for name, value in build(one).items()}
 
     def chunks(self, count: int) -> list[range]:
         """Return the numbers below ``count``, some at a time."""
@@ -92,7 +95,7 @@ class Dataset(Protocol):
 
     def __len__(self) -> int: ...
 
-    def texts(self, number: int) -> StudyTexts:
+    def texts(self, number: int, /) -> StudyTexts:
         """Return the words of a study."""
 
     def load(self, wanted: Iterable[Sequence[int]]) -> Iterator[Samples]:
@@ -105,19 +108,16 @@ class CachedDataset:
     def __init__(
         self, samples: Samples, texts: list[StudyTexts], served: Iterable[str] = (), problems: Sequence[str] = ()
     ) -> None:
-        self.samples, self._texts, self.served, self.problems = samples, texts, frozenset(served), problems
+        self.samples, self.served, self.problems = samples, frozenset(served), problems
         self.findings = labelled(texts)
+        self.texts: Callable[[int], StudyTexts] = texts.__getitem__
 
     def __len__(self) -> int:
-        return len(self._texts)
-
-    def texts(self, number: int) -> StudyTexts:
-        """Return the words of a study."""
-        return self._texts[number]
+        return len(self.samples.images)
 
     def only(self, numbers: Sequence[int]) -> CachedDataset:
         """Return some of the studies."""
-        return CachedDataset(self._some(numbers), [self._texts[one] for one in numbers], self.served, self.problems)
+        return CachedDataset(self._some(numbers), [self.texts(one) for one in numbers], self.served, self.problems)
 
     def load(self, wanted: Iterable[Sequence[int]]) -> Iterator[Samples]:
         """Yield the images and targets of each sequence of studies, in order."""
@@ -151,13 +151,26 @@ class CachedDataset:
             advance(len(own))
         if images is None or not texts:
             raise InputError("none of the studies can be read")
-        whole = {name: joined([part[name] for part in columns]) for name in columns[0]}
+        whole = {name: _joined([part[name] for part in columns]) for name in columns[0]}
         return cls(Samples(images[: len(texts)], samples.grid, whole), texts, served, problems)
 
 
 def labelled(texts: Iterable[StudyTexts]) -> frozenset[str]:
     """Return every finding that the labels of some study name."""
     return frozenset(name for one in texts for name in (*one.labels, *one.absent))
+
+
+def _stacked(built: Sequence[Any], device: torch.device) -> Column:
+    if not isinstance(built[0], Tensor):
+        return list(built)
+    return Rows.of(on_device(torch.cat(list(built)), device), [len(one) for one in built])
+
+
+def _joined(parts: Sequence[Column]) -> Column:
+    if all(isinstance(part, Rows) for part in parts):
+        counts = [count for part in parts for count in part.counts]  # type: ignore[union-attr]
+        return Rows.of(torch.cat([part.values for part in parts]), counts)  # type: ignore[union-attr]
+    return [value for part in parts for value in part]  # type: ignore[union-attr]
 
 
 class PhantomDataset:
@@ -197,11 +210,7 @@ class PhantomDataset:
         return stream.batches([self.source.indices[number] for number in numbers] for numbers in wanted)
 
     def _samples(self, batch: PhantomBatch) -> Samples:
-        columns = {
-            f"{builder.name}/{name}": column
-            for builder in self.how.built
-            for name, column in builder.paint(batch, self.how.grid).items()
-        }
+        columns = self.how.columns(lambda builder: builder.paint(batch, self.how.grid))
         return Samples((batch.rendering.images * 255).round_().to(torch.uint8), self.how.grid, columns)
 
 
@@ -270,7 +279,7 @@ class SourceDataset:
         return CachedDataset.filled(parts(), count, advance, served, self.problems)
 
     def _samples(self, parts: Sequence[Any]) -> Samples:
-        columns = {name: stacked([part.columns[name] for part in parts], self.how.device) for name in parts[0].columns}
+        columns = {name: _stacked([part.columns[name] for part in parts], self.how.device) for name in parts[0].columns}
         images = on_device(torch.stack([part.image for part in parts]), self.how.device)
         return Samples(images, self.how.grid, columns)
 
@@ -295,11 +304,9 @@ class _Reader(torch.utils.data.Dataset["_Part | str"]):
         return len(self.source)
 
     def words(self, study: Any) -> Any:
-        """Return the words of a study and the locations of its targets."""
         return texts_of_study(study, self.how.entry.masks, coded=isinstance(self.source, PhantomSource))
 
     def served(self, study: Any) -> frozenset[str]:
-        """Return the targets that a study has."""
         return frozenset(builder.name for builder in self.how.builders if builder.has(study))
 
     def __getitem__(self, number: int) -> _Part | str:
@@ -308,11 +315,7 @@ class _Reader(torch.utils.data.Dataset["_Part | str"]):
             square, extent = letterbox(np.asarray(study.image), self.how.size)
             texts, locations = self.words(study)
             frame = StudyFrame(self.how.size, self.how.grid, extent, locations)
-            columns = {
-                f"{builder.name}/{name}": value
-                for builder in self.how.built
-                for name, value in builder.build(study, texts, frame).items()
-            }
+            columns = self.how.columns(lambda builder: builder.build(study, texts, frame))
         except InputError as error:
             return str(error)
         return _Part((square * 255).round_().to(torch.uint8), texts, columns, self.served(study))

@@ -18,7 +18,6 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, own: Tensor) -> Tensor:
-        """Concatenate."""
         context.rows = len(own)
         parts = [torch.empty_like(own) for _ in range(dist.get_world_size())]
         dist.all_gather(parts, own.contiguous())
@@ -26,7 +25,6 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
-        """Sum the gradient over processes and keep this process's rows."""
         gradient = gradients[0].contiguous().clone()
         dist.all_reduce(gradient)
         begin = dist.get_rank() * context.rows

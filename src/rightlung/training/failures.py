@@ -23,13 +23,12 @@ BATCH_LISTS = ("texts", "ids", "text_images")
 def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) -> None:
     """Save a batch and notes about it, for `load_batch`."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors, lists = {"images": batch.images.detach().cpu().contiguous()}, dict[str, dict[str, list[Any]]]()
+    tensors, lists = {"images": batch.images}, dict[str, dict[str, list[Any]]]()
     for name, target in batch.targets.items():
         lists[name] = {key: list(value) for key, value in target.items() if not isinstance(value, Tensor)}
-        for key, value in target.items():
-            if isinstance(value, Tensor):
-                tensors[f"{name}/{key}"] = value.detach().cpu().contiguous()
-    save_file(tensors, folder / "batch.safetensors")
+        tensors |= {f"{name}/{key}": value for key, value in target.items() if isinstance(value, Tensor)}
+    stored = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_file(stored, folder / "batch.safetensors")
     own = {name: list(getattr(batch, name)) for name in BATCH_LISTS}
     write_json(folder / "batch.json", {**about, **own, "targets": lists}, durable=True)
 

@@ -1,15 +1,17 @@
-"""Gather sharded (FSDP) weights for a checkpoint or a saved model, and shard them again.
+"""Sharded (FSDP) weights: gathered for a checkpoint or a saved model, and sharded again.
 
 Names are those of the plain model, so that a run can be resumed with or without sharding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from rightlung.training.weights import Weights
 
 _WRAPPINGS = ("_forward_module.", "_original_module.", "_fsdp_wrapped_module.")
 _PREFIX = "model."  # of the module that calls the model
@@ -21,72 +23,68 @@ def named_parameters(wrapped: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         yield _plain_name(name), parameter
 
 
-def whole_weights(wrapped: Any, current: Sequence[Tensor], averages: Sequence[Tensor] | None) -> dict[str, Tensor]:
-    """Gather the weights on every process, or their EMA where ``averages`` are given."""
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict
+class ShardedWeights(Weights):
+    """`Weights` of a module of which each process holds its shards."""
 
-    _exchange(current, averages)
-    found: dict[str, Any] = get_model_state_dict(wrapped, options=_options(wrapped))
-    _exchange(current, averages)
-    return {_plain_name(name): value for name, value in found.items()}
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._current = [parameter.detach() for parameter in self.wrapped.parameters()]
+        self._average = self._ema_parameters = [weight.clone() for weight in self._current]
 
+    def ema_model(self) -> nn.Module:
+        """Return the model with the EMA weights. All processes must call it."""
+        self._ema_model.load_state_dict(self._gathered(averaged=self.ema > 0))
+        return self._ema_model.eval()
 
-def whole_state(
-    wrapped: Any, optimizer: Any, current: Sequence[Tensor], averages: Sequence[Tensor] | None
-) -> dict[str, Tensor]:
-    """Gather the contents of a checkpoint."""
-    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything by name, for a checkpoint. All processes must call it."""
+        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
-    found = {f"weights/{name}": value for name, value in whole_weights(wrapped, current, None).items()}
-    if averages is not None:
-        found |= {f"ema/{name}": value for name, value in whole_weights(wrapped, current, averages).items()}
-    state: Any = get_optimizer_state_dict(wrapped, optimizer, options=_options(wrapped))["state"]
-    for name, values in state.items():
-        found |= {f"optimizer/{_plain_name(name)}/{key}": torch.as_tensor(value) for key, value in values.items()}
-    return found
+        found = {f"weights/{name}": value for name, value in self._gathered().items()}
+        if self.ema > 0:
+            found |= {f"ema/{name}": value for name, value in self._gathered(averaged=True).items()}
+        state: Any = get_optimizer_state_dict(self.wrapped, self.optimizer, options=self._options())["state"]
+        for name, values in state.items():
+            found |= {f"optimizer/{_plain_name(name)}/{key}": torch.as_tensor(value) for key, value in values.items()}
+        return found
 
+    @torch.no_grad()
+    def _load(
+        self, weights: Mapping[str, Tensor], average: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]]
+    ) -> None:
+        from torch.distributed.checkpoint import state_dict
 
-@torch.no_grad()
-def load_state(
-    wrapped: Any,
-    optimizer: Any,
-    current: Sequence[Tensor],
-    averages: Sequence[Tensor],
-    weights: Mapping[str, Tensor],
-    average: Mapping[str, Tensor],
-    state: Mapping[str, Mapping[str, Tensor]],
-) -> None:
-    """Shard what `whole_state` gathered."""
-    from torch.distributed.checkpoint.state_dict import (
-        get_optimizer_state_dict,
-        set_model_state_dict,
-        set_optimizer_state_dict,
-    )
+        for values in (average or weights, weights):  # the EMA first: it is copied from the loaded weights
+            named: Any = {_PREFIX + name: value for name, value in values.items()}
+            state_dict.set_model_state_dict(self.wrapped, named, options=self._options())
+            if values is not weights or not average:
+                torch._foreach_copy_(self._average, self._current)
+        whole: Any = state_dict.get_optimizer_state_dict(self.wrapped, self.optimizer, options=self._options())
+        whole["state"] = {_PREFIX + name: dict(values) for name, values in state.items()}
+        state_dict.set_optimizer_state_dict(self.wrapped, self.optimizer, whole, options=self._options())
 
-    for values in (average or weights, weights):  # the EMA first: it is copied from the loaded weights
-        named: Any = {_PREFIX + name: value for name, value in values.items()}
-        set_model_state_dict(wrapped, named, options=_options(wrapped))
-        if values is not weights or not average:
-            for weight, own_average in zip(current, averages, strict=True):
-                own_average.copy_(weight)
-    whole: Any = get_optimizer_state_dict(wrapped, optimizer, options=_options(wrapped))
-    whole["state"] = {_PREFIX + name: dict(values) for name, values in state.items()}
-    set_optimizer_state_dict(wrapped, optimizer, whole, options=_options(wrapped))
+    @torch.no_grad()
+    def _gathered(self, averaged: bool = False) -> dict[str, Tensor]:
+        """Return the weights, or their EMA, which takes their place meanwhile, gathered on every process."""
+        from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
+        self._exchange(averaged)
+        found: dict[str, Any] = get_model_state_dict(self.wrapped, options=self._options())
+        self._exchange(averaged)
+        return {_plain_name(name): value for name, value in found.items()}
 
-def _options(wrapped: nn.Module) -> Any:
-    from torch.distributed.checkpoint.state_dict import StateDictOptions
+    def _exchange(self, averaged: bool) -> None:
+        for weight, average in zip(self._current, self._average, strict=True) if averaged else ():
+            kept = weight.clone()  # one at a time, to save memory
+            weight.copy_(average)
+            average.copy_(kept)
 
-    # On the CPU, offloading would return memory that torch then frees.
-    return StateDictOptions(full_state_dict=True, cpu_offload=any(value.is_cuda for value in wrapped.parameters()))
+    def _options(self) -> Any:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions
 
-
-@torch.no_grad()
-def _exchange(current: Sequence[Tensor], averages: Sequence[Tensor] | None) -> None:
-    for weight, own_average in zip(current, averages, strict=True) if averages is not None else ():
-        kept = weight.clone()
-        weight.copy_(own_average)
-        own_average.copy_(kept)
+        # On the CPU, offloading would return memory that torch then frees.
+        offload = any(value.is_cuda for value in self.wrapped.parameters())
+        return StateDictOptions(full_state_dict=True, cpu_offload=offload)
 
 
 def _plain_name(name: str) -> str:

@@ -22,25 +22,17 @@ from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
+from rightlung.training import setup
 from rightlung.training.batches import Batches, step_seed
 from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
 from rightlung.training.distributed import anywhere, gather
 from rightlung.training.failures import enough_memory, out_of_memory, step_failure
 from rightlung.training.folder import RunFolder
-from rightlung.training.fsdp import named_parameters
+from rightlung.training.fsdp import ShardedWeights, named_parameters
 from rightlung.training.log import Board, Log, Row, TrainingProgress, draw_curve, out_of_patience
 from rightlung.training.metrics import Interruption, Metrics
 from rightlung.training.recipe import Recipe
-from rightlung.training.setup import (
-    Machine,
-    check_same_data,
-    keep_start,
-    launched,
-    lengths,
-    model_class,
-    open_all,
-    validation_batches,
-)
+from rightlung.training.setup import Machine
 from rightlung.training.validation import validate
 from rightlung.training.weights import Weights, build_optimizer, frozen_copy, learning_rate_at, set_learning_rate
 
@@ -79,7 +71,7 @@ def train(
 
     Ctrl-C writes a checkpoint after the current step and raises `KeyboardInterrupt`.
     """
-    fabric = launched(recipe, machine or Machine())
+    fabric = setup.launched(recipe, machine or Machine())
     folder, rank = RunFolder(Path(out)), fabric.global_rank
     progress = progress if progress is not None and rank == 0 else TrainingProgress(shown=rank == 0)
     if (done := folder.check(recipe, resume)) is not None:
@@ -102,9 +94,9 @@ class _Training:
         self.rank, self.world, self.device = fabric.global_rank, fabric.world_size, str(fabric.device)
         self.gather: Gather | None = gather if self.world > 1 else None
         self.batch: TrainingBatch | None = None
-        self.entries = open_all(recipe, fabric.device, progress)
+        self.entries = setup.open_all(recipe, fabric.device, progress)
         self.validation, self.unread = (
-            validation_batches(recipe, fabric.device, progress) if self.rank == 0 else ([], ())
+            setup.validation_batches(recipe, fabric.device, progress) if self.rank == 0 else ([], ())
         )
         self.model = self._initial_model()
         self._set_up_optimizer(sharded)
@@ -123,15 +115,11 @@ class _Training:
 
     def _initial_model(self) -> nn.Module:
         """Load the model before the first step, saved once so that all processes and resumed runs start from it."""
-        kind = self.recipe.model.kind
-        maker = None if kind is None else model_class(kind)
+        maker = setup.model_class(self.recipe.model.kind)  # in every process: loading the folder needs the class
         if self.rank == 0 and not self.folder.start.is_dir():
-            keep_start(self.recipe, maker, self.folder, self.entries)
+            setup.keep_start(self.recipe, maker, self.folder, self.entries)
         self.fabric.barrier()
-        model: object = load_folder(self.folder.start)
-        if not isinstance(model, nn.Module):
-            raise InputError(f"{type(model).__name__} cannot be trained: it is not a torch.nn.Module")
-        model.train()
+        model: nn.Module = load_folder(self.folder.start).train()
         if self.fabric.device.type == "cuda":
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing from the stubs
             torch.backends.cudnn.benchmark = True
@@ -145,20 +133,20 @@ class _Training:
         self.optimizer = self.fabric.setup_optimizers(self.plain_optimizer)
         # Without Fabric's own wrapper, which FSDP does not know.
         inner = getattr(self.wrapped, "_forward_module", self.wrapped)
-        self.weights = Weights(self.model, ema_model, inner, self.plain_optimizer, self.recipe.ema, sharded)
+        kind = ShardedWeights if sharded else Weights
+        self.weights = kind(self.model, ema_model, inner, self.plain_optimizer, self.recipe.ema)
 
     def _resume(self) -> int:
         """Load the last checkpoint, if any, and return its step."""
         checkpoint = last_checkpoint(self.folder.checkpoints)
         if checkpoint is None:
             return 0
-        check_same_data(checkpoint, self.entries, self.world)
+        setup.check_same_data(checkpoint, self.entries, self.world)
         self.weights.load(checkpoint.tensors)
         self.fabric.strategy.precision.load_state_dict(checkpoint.facts["precision"])
         return checkpoint.step
 
     def run(self) -> TrainingOutcome:
-        """Train and save the model."""
         steps, parts = self.recipe.schedule.steps, self.recipe.gradient_accumulation
         step, done = self.start, self._out_of_patience()
         batches = self.batches.from_number(step * parts, steps * parts)
@@ -278,7 +266,7 @@ class _Training:
         if self.rank == 0:
             facts = {
                 "precision": self.fabric.strategy.precision.state_dict(),
-                "studies": lengths(self.entries),
+                "studies": [len(studies) for _, studies in self.entries],
                 "processes": self.world,
             }
             save_checkpoint(self.folder.checkpoints, Checkpoint(step, tensors, facts))
@@ -337,7 +325,6 @@ class _LossModule(nn.Module):
         self.model = model
 
     def forward(self, inputs: _Inputs) -> dict[str, Tensor]:
-        """Return the terms of the loss."""
         terms: dict[str, Tensor] = self.model(inputs.batch, inputs.gather)
         return terms
 

@@ -46,17 +46,14 @@ class Metrics:
     def row(self, step: int) -> Row:
         """Return the means since the last row over all processes; a NaN or infinite value ends the run."""
         values = torch.stack(self.values)
-        norms = (
-            dict(zip(self.norms, torch.stack(list(self.norms.values())).tolist(), strict=True)) if self.norms else {}
-        )
+        norms = dict(zip(self.norms, torch.stack(list(self.norms.values())).tolist(), strict=True))
         self._check(values.tolist(), norms)
         means = values.mean(0)
         if self.fabric.world_size > 1:
             means = self.fabric.all_reduce(means, reduce_op="mean")
         row: Row = {"step": step, "learning rate": learning_rate_at(step - 1, self.recipe)}
         row |= dict(zip(("loss", *self.names), means.tolist(), strict=True))
-        if norms:
-            row["gradient norm"] = sum(norms.values()) / len(norms)
+        row["gradient norm"] = sum(norms.values()) / len(norms)
         self.steps, self.values, self.norms = [], [], {}
         return row
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import yaml
 
+from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.settings import plain_settings, read_settings
 from rightlung.training.augmentation import Augmentation
@@ -160,13 +162,11 @@ class Recipe:
         if self.schedule.patience is not None and self.data.validation is None:
             raise InputError("schedule.patience needs data.validation, whose loss it watches")
         target_builders(self.data)  # rejects unknown targets and settings
-        for (low, high), paths in _LIMITS.items():
-            for place, value in (found for path in paths.split() for found in _values(self, path)):
-                if isinstance(value, int | float) and not low <= value <= high:
-                    wanted = f"at least {low:g}" if high == _MOST else f"from {low:g} to {high:g}"
-                    raise InputError(f"{place} must be {wanted}; got {value}")
+        for place, name, value in _numbers(self):
+            if name in _LIMITS:
+                check_limits(value, place, *_LIMITS[name])
         for number, entry in enumerate(self.data.train):
-            check_curve(entry.share, f"data.train[{number}].share", 0, _MOST)
+            check_curve(entry.share, f"data.train[{number}].share")
             check_curve(entry.probability, f"data.train[{number}].probability", 0, 1)
             if entry.share == 0:
                 raise InputError(f"data.train[{number}].share must be above 0; got {entry.share}")
@@ -177,46 +177,36 @@ class Recipe:
                 )
 
 
-_MOST = float("inf")
-# The least and the most of fields. A star stands for every entry.
-_LIMITS: dict[tuple[float, float], str] = {
-    (0, 1): "data.train.*.positive data.train.*.from_other_studies data.train.*.sides_swapped "
-    "data.train.*.without_side data.train.*.prompts data.train.*.masked_words data.train.*.masked_entities "
-    "data.validation.prompts optimizer.betas.* schedule.final_factor ema augmentation.shift augmentation.blur "
-    "augmentation.cut_out augmentation.mirror",
-    (0, 10): "augmentation.scale augmentation.shear augmentation.brightness augmentation.contrast augmentation.gamma "
-    "augmentation.noise",
-    (0, 180): "augmentation.rotation",
-    (0, 1000): "data.train.*.phrases data.validation.phrases",
-    (1, 1000): "data.train.*.texts",
-    (0, 1024): "data.workers",
-    (16, 4096): "data.size",
-    (1, 4096): "data.grid",
+_NAMES: dict[tuple[float, float], str] = {
+    (0, 1): "positive from_other_studies sides_swapped without_side prompts masked_words masked_entities betas "
+    "final_factor ema shift blur cut_out mirror",
+    (0, 10): "scale shear brightness contrast gamma noise",
+    (0, 180): "rotation",
+    (0, 1000): "phrases",
+    (1, 1000): "texts",
+    (0, 1024): "workers",
+    (16, 4096): "size",
+    (1, 4096): "grid",
     (0, 2**53): "seed",
-    (0, _MOST): "data.validation.grounded optimizer.learning_rate optimizer.weight_decay optimizer.clip_norm "
-    "optimizer.learning_rate_factors.* schedule.warmup_steps",
-    (1, _MOST): "data.train.*.examples data.train.*.cached data.validation.examples data.validation.cached "
-    "data.validation.every schedule.steps schedule.patience batch_size gradient_accumulation "
-    "checkpoint_every log_every",
+    (0, math.inf): "grounded learning_rate weight_decay clip_norm learning_rate_factors warmup_steps",
+    (1, math.inf): "examples cached every steps patience batch_size gradient_accumulation checkpoint_every log_every",
 }
+_LIMITS = {name: limits for limits, names in _NAMES.items() for name in names.split()}
+"""The lowest and the highest value of a field, by its name."""
 
 
-def _values(settings: Any, path: str, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield where a path leads and what stands there, for every entry where it has a star."""
-    if not path:
-        yield place, settings
-        return
-    name, _, rest = path.partition(".")
-    if settings is None:
-        return
-    if name != "*":
-        yield from _values(getattr(settings, name), rest, f"{place}.{name}" if place else name)
-    elif isinstance(settings, Mapping):
-        for key, value in settings.items():
-            yield from _values(value, rest, f"{place}.{key}")
-    else:
+def _numbers(settings: Any, place: str = "", name: str = "") -> Iterator[tuple[str, str, float]]:
+    """Yield the path, the field's name and the value of every number in a recipe; model configs are left out."""
+    if is_dataclass(settings):
+        for entry in fields(settings):
+            yield from _numbers(getattr(settings, entry.name), f"{place}.{entry.name}".lstrip("."), entry.name)
+    elif isinstance(settings, tuple):
         for number, value in enumerate(settings):
-            yield from _values(value, rest, f"{place}[{number}]")
+            yield from _numbers(value, f"{place}[{number}]", name)
+    elif name == "learning_rate_factors":
+        yield from ((f"{place}.{prefix}", name, factor) for prefix, factor in settings.items())
+    elif isinstance(settings, int | float):
+        yield place, name, settings
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -251,14 +241,11 @@ def read_stages(name_or_path: str | Path, changes: Sequence[str] = (), out: Path
         for stage, own in stages.items():
             table = copy.deepcopy(given)
             if recipes:
-                before = list(recipes)[-1]
-                table["model"] = {"start": str(out / before / "model")}
-            for change in (change for change in changes if _stage_of(change) is None):
-                _set(table, change)
-            for change in own:
-                _set(table, change, f"stages, {stage}:")
-            for change in (change for change in changes if stage and _stage_of(change) == stage):
-                _set(table, change.partition(":")[2])
+                table["model"] = {"start": str(out / list(recipes)[-1] / "model")}
+            general, special = ([one for one in changes if _stage_of(one) == name] for name in (None, stage))
+            _set_all(table, general)
+            _set_all(table, own, f"stages, {stage}:")
+            _set_all(table, [change.partition(":")[2] for change in special])
             recipes[stage] = read_settings(Recipe, table)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
@@ -278,7 +265,7 @@ def _stage_changes(path: Path, stages: Any) -> dict[str, list[str]]:
         name, changes = (stage.get("name"), stage.get("changes", [])) if isinstance(stage, dict) else (None, None)
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in found:
             raise InputError(f"{path}: stages[{number}] needs a name of its own, of letters, digits, - and _")
-        if not isinstance(changes, list) or not all(isinstance(one, str) for one in changes):
+        if not _are_texts(changes):
             raise InputError(f"{path}: stages[{number}].changes must be a list of field=value")
         found[name] = changes
     if not found:
@@ -295,7 +282,7 @@ def _derived(path: Path, given: Mapping[str, Any], above: tuple[Path, ...] = ())
         if name not in ("base", "changes"):
             raise InputError(f"{path}: beside base there may only be changes, a list of field=value; got {name!r}")
     base, changes = given["base"], given.get("changes") or []
-    if not isinstance(base, str) or not isinstance(changes, list) or not all(isinstance(one, str) for one in changes):
+    if not isinstance(base, str) or not _are_texts(changes):
         raise InputError(f"{path}: base must name a recipe, and changes be a list of field=value")
     beside = path.parent / base
     try:
@@ -304,11 +291,14 @@ def _derived(path: Path, given: Mapping[str, Any], above: tuple[Path, ...] = ())
             raise InputError(f"base {base} leads back to {of.name}, which is derived from this one")
         if "base" in table:
             table = _derived(of, table, (path.resolve(), *above))
-        for change in changes:
-            _set(table, change, "changes:")
+        _set_all(table, changes, "changes:")
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return table
+
+
+def _are_texts(values: object) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(one, str) for one in values)
 
 
 def _read_table(name: str) -> tuple[Path, dict[str, Any]]:
@@ -363,8 +353,13 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _set(given: dict[str, Any], change: str, by: str = "--set") -> None:
-    """Change one field of a recipe: ``optimizer.learning_rate=1e-3``, ``data.train[0].share=0.5``."""
+def _set_all(given: dict[str, Any], changes: Sequence[str], by: str = "--set") -> None:
+    """Change fields of a recipe: ``optimizer.learning_rate=1e-3``, ``data.train[0].share=0.5``."""
+    for change in changes:
+        _set(given, change, by)
+
+
+def _set(given: dict[str, Any], change: str, by: str) -> None:
     path, equals, text = change.partition("=")
     steps = [part for part in re.split(r"[.\[\]]+", path.strip()) if part]
     if not equals or not steps:
@@ -392,15 +387,11 @@ class _Loader(yaml.SafeLoader):
     """YAML as people write it: 1e-3 is a number (YAML 1.1 wants 1.0e-3), and a field given twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a table, refusing a field that is given twice, of which only one would count."""
-        seen: set[object] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"field {key.value!r} is given twice", key.start_mark
-                    )
-                seen.add(key.value)
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for place, key in enumerate(keys):
+            if any(key.value == other.value for other in keys[:place]):
+                reason = f"field {key.value!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, reason, key.start_mark)
         return super().construct_mapping(node, deep)
 
 

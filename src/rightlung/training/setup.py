@@ -60,12 +60,9 @@ def launched(recipe: Recipe, machine: Machine) -> Any:
         strategy = "ddp_find_unused_parameters_true"  # a batch without phrases leaves some heads without gradient
     try:
         fabric = Fabric(
-            accelerator=machine.accelerator,
-            devices=machine.devices,
-            num_nodes=machine.nodes,
-            strategy=strategy,
-            precision=recipe.precision,
-        )
+            accelerator=machine.accelerator, devices=machine.devices, num_nodes=machine.nodes,
+            strategy=strategy, precision=recipe.precision,
+        )  # fmt: skip
         fabric.launch()
     except Exception as error:
         if isinstance(error, RuntimeError | ValueError) or type(error).__name__ == "MisconfigurationException":
@@ -80,20 +77,17 @@ def open_all(recipe: Recipe, device: torch.device, shown: TrainingProgress) -> E
     All sources are checked before the first is cached, so that a missing one is noticed at once.
     """
     data = recipe.data
-    named = {f"data.train[{number}].source": entry.source for number, entry in enumerate(data.train)}
-    if data.validation is not None:
-        named["data.validation.source"] = data.validation.source
-    for field, address in named.items():
+    places = {f"data.train[{number}]": entry for number, entry in enumerate(data.train)}
+    for place, settings in (*places.items(), ("data.validation", data.validation)):
         try:
-            open_source(address)
+            if settings is not None:
+                open_source(settings.source)
         except InputError as error:
-            raise InputError(f"{field}: {error}") from None
-    entries = [
-        (entry, _open(entry, recipe, device, shown, f"data.train[{number}]")) for number, entry in enumerate(data.train)
-    ]
-    for number, (entry, studies) in enumerate(entries):
+            raise InputError(f"{place}.source: {error}") from None
+    entries = [(entry, _open(entry, recipe, device, shown, place)) for place, entry in places.items()]
+    for place, (entry, studies) in zip(places, entries, strict=True):
         if not isinstance(studies, PhantomDataset):  # which can serve everything
-            check_served(entry, studies, f"data.train[{number}]")
+            check_served(entry, studies, place)
     for name in data.targets:
         if not any(name in studies.served for _, studies in entries):
             raise InputError(f"data.targets: no study of {', '.join(entry.source for entry in data.train)} has {name}")
@@ -187,15 +181,14 @@ def check_served(entry: DataEntry, studies: Dataset, place: str) -> None:
 
 def _chosen(studies: CachedDataset, entry: DataEntry, place: str) -> CachedDataset:
     """Return the studies that an entry uses: those with an abnormal sentence, or the first with a target."""
+    sentences = [studies.texts(number).sentences for number in range(len(studies))]
     if entry.text == "abnormal":
-        kept = [
-            number for number in range(len(studies)) if any(one.abnormal for one in studies.texts(number).sentences)
-        ]
+        kept = [number for number, own in enumerate(sentences) if any(one.abnormal for one in own)]
         if not kept:
             raise InputError(f"{place}.text 'abnormal': no study of {entry.source} has an abnormal sentence")
-        studies = studies.only(kept)
+        studies, sentences = studies.only(kept), [sentences[number] for number in kept]
     if entry.examples is not None:
-        kept = [number for number in range(len(studies)) if any(one.targets for one in studies.texts(number).sentences)]
+        kept = [number for number, own in enumerate(sentences) if any(one.targets for one in own)]
         if len(kept) < entry.examples:
             raise InputError(
                 f"{place}.examples asks for {entry.examples}, but only {len(kept)} of the {len(studies)} studies of "
@@ -261,8 +254,10 @@ def _merged(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     return merged
 
 
-def model_class(kind: str) -> Any:
+def model_class(kind: str | None) -> Any:
     """Return the class of a kind, or the one that ``module:Class`` names, which is registered by its own kind."""
+    if kind is None:
+        return None
     if not TARGET.fullmatch(kind):
         maker = class_of(kind)
     else:
@@ -279,15 +274,9 @@ def _sample_texts(entries: Entries) -> Iterator[str]:
     """Yield sentences of the training studies, and the prompts of every finding: what a tokenizer should know."""
     for _, studies in entries:
         for number in range(min(SAMPLED, len(studies))):
-            for sentence in studies.texts(number).sentences:
-                yield sentence.text
+            yield from (sentence.text for sentence in studies.texts(number).sentences)
     for name in FINDINGS:
         yield from positive_prompts(name)
-
-
-def lengths(entries: Entries) -> list[int]:
-    """Return how many studies each source has."""
-    return [len(studies) for _, studies in entries]
 
 
 def check_same_data(checkpoint: Checkpoint, entries: Entries, processes: int) -> None:
@@ -302,6 +291,6 @@ def check_same_data(checkpoint: Checkpoint, entries: Entries, processes: int) ->
             f"the run began in {began} and would go on in {goes_on}, with another joint batch; "
             "give --devices and --nodes as before"
         )
-    for number, (before, now) in enumerate(zip(checkpoint.facts["studies"], lengths(entries), strict=True)):
-        if before != now:
+    for number, (before, (_, studies)) in enumerate(zip(checkpoint.facts["studies"], entries, strict=True)):
+        if before != (now := len(studies)):
             raise InputError(f"data.train[{number}].source had {before} studies when the run began and has {now} now")

@@ -9,14 +9,18 @@ them without painting anything, or from the phrases of any `Study`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rightlung.core import Box, Mask, Phrase, Polarity, Study
-from rightlung.lexicon import REGIONS, canonical_finding, find, sides_in, split_sentences
+from rightlung.core.keyed import Stream
+from rightlung.lexicon import REGIONS, canonical_finding, find, positive_prompts, prompt, sides_in, split_sentences
 from rightlung.lexicon.findings import broader_findings
+from rightlung.lexicon.rules import entity_spans
+from rightlung.models.encoders.tokenizer import MASK
 from rightlung.phantom.report import Statement, assemble_report
 from rightlung.phantom.scene import Scene
 from rightlung.phantom.study import study_id
@@ -24,8 +28,13 @@ from rightlung.phantom.truth import known_findings, lesion_findings, present_fin
 from rightlung.probes.subsets import names_condition
 from rightlung.probes.targets import region_target
 
+if TYPE_CHECKING:
+    from rightlung.training.recipe import DataEntry
+
 NO_FINDING = "no finding"
 DEVICES = "support devices"
+
+_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 MaskKind = Literal["exact", "regions", "none"]
 Location = tuple[Box, ...] | Mask
@@ -61,27 +70,15 @@ class StudyTexts:
     targets_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the targets of each finding
     labels: tuple[str, ...] = ()  # the positive findings as the source names them
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self)}
-
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> StudyTexts:
-        """Undo `to_json`."""
+        """Return the texts from `asdict` of them, written as JSON (sets sorted)."""
         sentences = tuple(
             StudySentence(**_tuples(one, "targets", "regions", positive=frozenset)) for one in given["sentences"]
         )
         sets = {"present": frozenset, "absent": frozenset, "uncertain": frozenset}
         targets_of = {name: tuple(numbers) for name, numbers in given["targets_of"].items()}
         return cls(**_tuples(given, "labels", **sets) | {"sentences": sentences, "targets_of": targets_of})
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, StudySentence):
-        return {entry.name: _plain(getattr(value, entry.name)) for entry in fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    return sorted(value) if isinstance(value, frozenset) else value
 
 
 def _tuples(given: Mapping[str, Any], *names: str, **kinds: Any) -> dict[str, Any]:
@@ -219,11 +216,15 @@ def _sides(phrase: Phrase, positive: frozenset[str]) -> frozenset[str]:
     for name in regions:
         side = REGIONS[name].side if name in REGIONS else "none"
         sides |= {"left", "right"} if side == "both" else {side}
-    boxes = phrase.boxes
-    if not sides and not boxes and phrase.mask is not None and (box := phrase.mask.box()) is not None:
-        boxes = (box,)
     # The patient's left is on the image's right.
-    return frozenset(sides or {"left" if box.x0 + box.x1 > 1 else "right" for box in boxes} or {"none"})
+    return frozenset(sides or {"left" if box.x0 + box.x1 > 1 else "right" for box in boxes_of(phrase)} or {"none"})
+
+
+def boxes_of(phrase: Phrase) -> tuple[Box, ...]:
+    """Return the boxes of a phrase, or the box around its mask."""
+    if phrase.boxes or phrase.mask is None or (box := phrase.mask.box()) is None:
+        return phrase.boxes
+    return (box,)
 
 
 def _positive(findings: Mapping[str, Polarity]) -> frozenset[str]:
@@ -238,3 +239,58 @@ def _implied(findings: Iterable[str]) -> frozenset[str]:
 @cache
 def _broader(name: str) -> tuple[str, ...]:
     return broader_findings(name) if find(name) is not None else ()
+
+
+@cache
+def finding_prompts(name: str) -> tuple[str, ...]:
+    """Return the prompts for a finding; one that the lexicon does not know has one prompt, its name."""
+    return positive_prompts(name) if find(name) is not None else (prompt(name),)
+
+
+def draw_texts(texts: StudyTexts, entry: DataEntry, stream: Stream) -> list[str]:
+    """Draw ``entry.texts`` texts for an image; none is repeated before all have been used, and none is empty."""
+    if entry.prompts == "labels" or not texts.sentences:
+        return [_label_text(texts, entry, stream) for _ in range(entry.texts)]
+    if entry.text == "report" and texts.report.strip():
+        return [texts.report] * entry.texts
+    sentences = texts.sentences
+    if entry.text == "abnormal":
+        sentences = tuple(one for one in sentences if one.abnormal) or sentences
+    if entry.text == "abnormal-first":
+        first, rest = (stream.shuffled(one for one in sentences if one.abnormal is kind) for kind in (True, False))
+        order = [*first, *rest]
+        return [order[number % len(order)].text for number in range(entry.texts)]
+    if entry.texts == 1:
+        return [stream.choice(sentences).text]
+    order = stream.shuffled(sentences)
+    return [order[number % len(order)].text for number in range(entry.texts)]
+
+
+def _label_text(texts: StudyTexts, entry: DataEntry, stream: Stream) -> str:
+    names = [name for name in texts.labels if name != NO_FINDING]
+    if not names and (NO_FINDING in texts.labels or entry.unlabeled == "negative"):
+        names = [NO_FINDING]
+    if not names:  # nothing is known
+        return "frontal chest radiograph"
+    return stream.choice(finding_prompts(stream.choice(names)))
+
+
+def hide_words(text: str, share: float, stream: Stream) -> str:
+    """Return a text with each word hidden with probability ``share`` (Wrong Lung, 4.1); one always stays."""
+    return _hidden(text, [match.span() for match in _WORD.finditer(text)], share, stream)
+
+
+def hide_entities(text: str, share: float, stream: Stream) -> str:
+    """Return a text with each clinical entity hidden with probability ``share``; one always stays."""
+    return _hidden(text, entity_spans(text), share, stream)
+
+
+def _hidden(text: str, spans: Sequence[tuple[int, int]], share: float, stream: Stream) -> str:
+    hidden = [stream.chance(share) for _ in spans]
+    if spans and all(hidden):
+        hidden[stream.integer(0, len(spans) - 1)] = False
+    parts, place = [], 0
+    for (begin, end), hides in zip(spans, hidden, strict=True):
+        parts += [text[place:begin], MASK if hides else text[begin:end]]
+        place = end
+    return "".join([*parts, text[place:]])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -42,24 +43,24 @@ def validate(model: nn.Module, batches: Sequence[TrainingBatch], weights: Mappin
 
 def _pointing(model: Grounder, batches: Sequence[TrainingBatch], grounded: int) -> Row:
     """Score the maps of the first ``grounded`` located phrases on the grid of their masks."""
-    images: list[Image] = []
-    texts: list[str] = []
-    masks: list[NDArray[np.bool_]] = []
+    asked = list(islice(_located(batches), grounded))
+    if not asked:
+        return {}
+    images, texts, masks = zip(*asked, strict=True)
+    maps = []
+    for begin in range(0, len(texts), AT_ONCE):
+        for grounding in model.ground(images[begin : begin + AT_ONCE], texts[begin : begin + AT_ONCE]):
+            empty = np.zeros(masks[0].shape, dtype=np.float32)
+            maps.append(empty if grounding.heatmap is None else grounding.heatmap.to_size(empty.shape))
+    found = score(np.stack(maps), np.stack(masks), metrics=["auroc", "pointing"])
+    return {f"validation {name}": float(np.nanmean(found[name])) for name in ("auroc", "pointing")}
+
+
+def _located(batches: Sequence[TrainingBatch]) -> Iterator[tuple[Image, str, NDArray[np.bool_]]]:
     for batch in batches:
         phrases = batch.target("phrases")
         for phrase in torch.nonzero(phrases["located"]).flatten().tolist():
             mask = (phrases["masks"][phrase] > 0.5).cpu().numpy()
-            if len(texts) < grounded and mask.any():
-                images.append(batch.images[phrases["images"][phrase], 0].float().cpu().numpy())
-                texts.append(phrases["texts"][phrase])
-                masks.append(mask)
-    maps = []
-    for begin in range(0, len(texts), AT_ONCE):
-        for grounding in model.ground(images[begin : begin + AT_ONCE], texts[begin : begin + AT_ONCE]):
-            size = masks[0].shape
-            empty = np.zeros(size, dtype=np.float32)
-            maps.append(empty if grounding.heatmap is None else grounding.heatmap.to_size((size[0], size[1])))
-    if not maps:
-        return {}
-    found = score(np.stack(maps), np.stack(masks), metrics=["auroc", "pointing"])
-    return {f"validation {name}": float(np.nanmean(found[name])) for name in ("auroc", "pointing")}
+            if mask.any():
+                image = batch.images[phrases["images"][phrase], 0].float().cpu().numpy()
+                yield image, phrases["texts"][phrase], mask

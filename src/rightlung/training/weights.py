@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rightlung.core import InputError
-from rightlung.training import fsdp
 from rightlung.training.recipe import Optimizer, Recipe
 
 
@@ -59,19 +57,15 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
 
 
 class Weights:
-    """The state that training changes. ``model`` is the plain module, ``wrapped`` the one that runs (maybe sharded)."""
+    """The state that training changes. ``model`` is the plain module, ``wrapped`` the one that runs."""
 
     def __init__(
-        self, model: nn.Module, ema_model: nn.Module, wrapped: nn.Module, optimizer: Any, ema: float, sharded: bool
+        self, model: nn.Module, ema_model: nn.Module, wrapped: nn.Module, optimizer: torch.optim.Optimizer, ema: float
     ) -> None:
         self.model, self._ema_model, self.wrapped, self.optimizer = model, ema_model, wrapped, optimizer
-        self.ema, self.sharded = ema, sharded
-        if sharded:
-            self._current = [parameter.detach() for parameter in wrapped.parameters()]
-            self._average = [weight.clone() for weight in self._current]
-        else:
-            self._current = _floating(model)
-            self._average = _floating(ema_model)
+        self.ema = ema
+        self._current, self._average = _floating(model), _floating(ema_model)
+        self._ema_parameters: list[Tensor] = list(ema_model.parameters())
 
     @torch.no_grad()
     def update_ema(self, step: int) -> None:
@@ -82,27 +76,19 @@ class Weights:
     @torch.no_grad()
     def ema_model(self) -> nn.Module:
         """Return the model with the EMA weights, which is validated and saved. All processes must call it."""
-        if self.sharded:
-            average = self._average if self.ema > 0 else None
-            self._ema_model.load_state_dict(fsdp.whole_weights(self.wrapped, self._current, average))
-        else:
-            own = self._ema_model.state_dict()
-            for name, tensor in self.model.state_dict().items():
-                if self.ema == 0 or not tensor.is_floating_point():
-                    own[name].copy_(tensor)
+        own = self._ema_model.state_dict()
+        for name, tensor in self.model.state_dict().items():
+            if self.ema == 0 or not tensor.is_floating_point():
+                own[name].copy_(tensor)
         return self._ema_model.eval()
 
     def finite(self) -> bool:
         """Whether all parameters of this process and their EMA are finite. (A buffer may hold an infinity.)"""
-        average = self._average if self.sharded else list(self._ema_model.parameters())
-        trained = [*self.wrapped.parameters(), *(average if self.ema > 0 else ())]
+        trained = [*self.wrapped.parameters(), *(self._ema_parameters if self.ema > 0 else ())]
         return bool(torch.stack([value.detach().isfinite().all() for value in trained]).all())
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything by name, for a checkpoint. All processes must call it."""
-        if self.sharded:
-            average = self._average if self.ema > 0 else None
-            return fsdp.whole_state(self.wrapped, self.optimizer, self._current, average)
         found = {f"weights/{name}": value for name, value in self.model.state_dict().items()}
         if self.ema > 0:
             found |= {f"ema/{name}": value for name, value in self._ema_model.state_dict().items()}
@@ -123,9 +109,11 @@ class Weights:
         for name, value in flat.items():
             parameter, _, key = name.rpartition("/")
             state.setdefault(parameter, {})[key] = value
-        if self.sharded:
-            fsdp.load_state(self.wrapped, self.optimizer, self._current, self._average, weights, average, state)
-            return
+        self._load(weights, average, state)
+
+    def _load(
+        self, weights: Mapping[str, Tensor], average: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]]
+    ) -> None:
         self.model.load_state_dict(weights)
         if average:
             self._ema_model.load_state_dict(average)

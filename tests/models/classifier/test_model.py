@@ -17,7 +17,7 @@ from rightlung.explain import grad_cam
 from rightlung.models.base import TrainingBatch
 from rightlung.models.classifier import Classifier
 from rightlung.models.classifier import model as classifier_module
-from rightlung.models.classifier.losses import label_loss, mask_loss
+from rightlung.models.classifier.model import label_loss, mask_loss
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox
 from tests.models.classifier.tiny import tiny_classifier
@@ -316,5 +316,7 @@ def test_labels_and_pictures_that_are_not_the_models_are_refused(model: Classifi
         model(batch([[1.0, 0.0]]))
     with pytest.raises(InputError, match="learns from labels, which the batch lacks"):
         model(TrainingBatch(torch.rand(1, 1, 64, 64), []))
-    with pytest.raises(InputError, match=r"data.size is 48, but model.config.image.size is 64"):
+    with pytest.raises(
+        InputError, match=r"data\.size must equal model\.config\.image\.size, 64 pixels; got images of 48"
+    ):
         model(TrainingBatch(torch.rand(1, 1, 48, 48), []))

@@ -110,10 +110,10 @@ def test_the_text_tower_of_a_clip_folder_is_read(tmp_path: Path) -> None:
         ({"pooling": "eos"}, "pooling 'eos' needs end_token: true"),
         ({"pooling": "cls", "causal": True}, "would see the start token alone"),
         ({"kind": "gpt2", "pooling": "cls"}, "would see the start token alone"),
-        ({"max_length": 1}, "max_length must be 2 to 4096; got 1"),
-        ({"max_length": 2, "end_token": True}, "max_length must be 3 to 4096; got 2"),
+        ({"max_length": 1}, "max_length must be from 2 to 4096; got 1"),
+        ({"max_length": 2, "end_token": True}, "max_length must be from 3 to 4096; got 2"),
         ({"min_frequency": 0}, "min_frequency must be at least 1"),
-        ({"vocabulary": 3}, "vocabulary must be 50 to 200000 tokens; got 3"),
+        ({"vocabulary": 3}, "vocabulary must be from 50 to 200000; got 3"),
         ({"layers": 0}, "layers must be at least 1"),
     ],
 )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rightlung.models.uniter.masking import draw_mask, exchange_texts, mask_tokens
+from rightlung.models.uniter.losses import draw_mask, exchange_texts, mask_tokens
 
 
 def test_fifteen_in_a_hundred_are_chosen_and_never_what_may_not_be() -> None:

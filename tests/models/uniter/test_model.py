@@ -347,7 +347,7 @@ def test_a_pretrained_bert_brings_weights_and_words(tmp_path: Path) -> None:
         ({"losses": []}, "losses must name at least one loss"),
         ({"losses": ["alignment"]}, "losses"),
         ({"mask_probability": 1.0}, "mask_probability must be above 0 and below 1; got 1.0"),
-        ({"map_size": 0}, "map_size must be 1 to 1024; got 0"),
+        ({"map_size": 0}, "map_size must be from 1 to 1024; got 0"),
         ({"region_sizes": 45}, "unknown field of UniterConfig 'region_sizes'; did you mean 'region_size'"),
     ],
 )

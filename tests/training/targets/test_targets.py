@@ -22,13 +22,12 @@ from rightlung.studies.sources import Source
 from rightlung.training import setup
 from rightlung.training.augmentation import Augmentation, ImageChanges, make_changes, move_boxes, move_masks
 from rightlung.training.batches import Batches
-from rightlung.training.columns import Rows
 from rightlung.training.datasets import Loading, SourceDataset
 from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.setup import check_served, open_all
 from rightlung.training.study_texts import StudyTexts, texts_of_scene, texts_of_study
 from rightlung.training.targets import TARGETS, TargetBuilder, target_builders
-from rightlung.training.targets.base import BatchPart, StudyFrame
+from rightlung.training.targets.base import BatchPart, Rows, StudyFrame
 from rightlung.training.targets.phrases import Phrases, swappable, united_masks
 from tests.training.recipes import quiet, small
 from tests.training.test_batches import DATA, opened

@@ -221,10 +221,10 @@ class LocationPrior:
         return self._shrunk(("zone", *key), parent, without)
 
     def _of_findings(self, findings: tuple[str, ...], everything: FloatMap, without: _Folds) -> FloatMap:
-        if len(findings) <= 1:
-            return self._shrunk(("finding", findings), everything, without)
-        singles = [self._shrunk(("finding", (name,)), everything, without) for name in findings]
-        return self._shrunk(("finding", findings), np.mean(singles, axis=0, dtype=np.float32), without)
+        if len(findings) > 1:
+            singles = [self._shrunk(("finding", (name,)), everything, without) for name in findings]
+            everything = np.mean(singles, axis=0, dtype=np.float32)
+        return self._shrunk(("finding", findings), everything, without)
 
     def _shrunk(self, level: _Level, parent: FloatMap, without: _Folds, strength: float | None = None) -> FloatMap:
         strength = self.strength if strength is None else strength

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d
+from torch.nn.functional import adaptive_avg_pool2d, binary_cross_entropy_with_logits
 
 from rightlung.core import Extent, Grounding, Image, InputError, Phrase
 from rightlung.core.errors import unknown_name
@@ -28,7 +28,6 @@ from rightlung.explain import as_heatmaps
 from rightlung.lexicon import find
 from rightlung.lexicon.findings import broader_findings
 from rightlung.models.base import Gather, Target, TrainingBatch
-from rightlung.models.classifier.losses import label_loss, mask_loss
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.stored import ConfiguredModel
 from rightlung.models.preprocessing import letterbox_all
@@ -98,28 +97,19 @@ class Classifier(ConfiguredModel):
 
         No image is compared with another, so ``gather`` is not used.
         """
-        if batch.images.shape[-1] != self.config.image.size:
+        self.check_size(batch, "image.size", self.config.image.size)
+        labels: Tensor = batch.target("labels")["values"]  # (n, k): 1, 0 or NaN for unknown
+        if labels.shape[1] != len(self.findings):
             raise InputError(
-                f"data.size is {batch.images.shape[-1]}, but model.config.image.size is {self.config.image.size}; "
-                "they must be equal"
+                f"data.target_options.labels.findings must equal model.config.findings ({', '.join(self.findings)}); "
+                f"got {labels.shape[1]} labels for each image"
             )
-        labels = self._labels(batch.target("labels"))
         cell_logits = self.image_encoder.patches(batch.images)
         losses = {"labels": label_loss(self.pool(cell_logits), labels)}
         if "phrases" in batch.targets:
             masks, known = self._masks(batch.targets["phrases"], labels)
             losses["masks"] = mask_loss(cell_logits, masks, known)
         return losses
-
-    def _labels(self, target: Target) -> Tensor:
-        """Return the labels (n, k): 1, 0 or NaN for unknown."""
-        labels: Tensor = target["values"]
-        if labels.shape[1] != len(self.findings):
-            raise InputError(
-                f"data.target_options.labels.findings must equal model.config.findings ({', '.join(self.findings)}); "
-                f"got {labels.shape[1]} labels for each image"
-            )
-        return labels
 
     def _masks(self, phrases: Target, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mask of each finding (n, k, rows, cols) and which are known (n, k).
@@ -204,6 +194,27 @@ class Classifier(ConfiguredModel):
         for start in range(0, len(images), IMAGES_AT_ONCE):
             squares, extents = letterbox_all(images[start : start + IMAGES_AT_ONCE], self.config.image.size)
             yield self.image_encoder.patches(squares[:, None].to(self.device)).float(), extents
+
+
+def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the binary cross-entropy over the known labels, (n, k) each with NaN for unknown; 0 if none is known."""
+    known = ~torch.isnan(labels)
+    losses = binary_cross_entropy_with_logits(logits.float(), labels.nan_to_num(), reduction="none")
+    return (losses * known).sum() / known.sum().clamp_min(1)
+
+
+def mask_loss(cell_logits: Tensor, masks: Tensor, known: Tensor) -> Tensor:
+    """Return the cross-entropy of cell logits (n, k, rows, cols) with the share of each cell that a finding covers.
+
+    ``known`` (n, k) says which masks count. Covered and free cells have equal weight within each finding of the batch:
+    a nodule covers one cell in two hundred.
+    """
+    counted = known[:, :, None, None].float()
+    losses = binary_cross_entropy_with_logits(cell_logits.float(), masks, reduction="none")
+    covered, free = masks * counted, (1 - masks) * counted
+    inside = (losses * covered).sum(dim=(0, 2, 3)) / covered.sum(dim=(0, 2, 3)).clamp_min(1.0)
+    outside = (losses * free).sum(dim=(0, 2, 3)) / free.sum(dim=(0, 2, 3)).clamp_min(1.0)
+    return (inside + outside).mean() / 2
 
 
 def _findings_named(text: str) -> list[str]:

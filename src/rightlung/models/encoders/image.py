@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
 from rightlung.models.encoders.pretrained import build_config, build_model, load_pretrained, own_options
@@ -46,8 +47,7 @@ class ImageEncoderConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenMapping(self.options))
-        if not 32 <= self.size <= 2048:
-            raise InputError(f"size must be 32 to 2048 pixels; got {self.size}")
+        check_limits(self.size, "size", 32, 2048)
         if not self.levels:
             raise InputError("levels must name at least one level")
 

@@ -52,11 +52,8 @@ class Condition:
 
     def mask(self, count: int, device: torch.device) -> Tensor:
         """Return which prefix positions are no padding, (n, p) bool."""
-        length = 0
-        if self.prefix is not None:
-            length = self.prefix.shape[1]
-        elif self.keys_values is not None:
-            length = self.keys_values.shape[4]
+        parts = ((self.prefix, 1), (self.keys_values, 4))
+        length = next((part.shape[axis] for part, axis in parts if part is not None), 0)
         if self.prefix_mask is not None and length:
             return self.prefix_mask.bool()
         return torch.ones(count, length, dtype=torch.bool, device=device)

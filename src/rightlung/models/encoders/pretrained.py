@@ -95,13 +95,6 @@ def build_text_model(
     }
 
 
-def build_bert(
-    options: Mapping[str, Any], pretrained: str | None, what: str, **sizes: int
-) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Return a BERT as `build_text_model` does."""
-    return build_text_model("bert", options, pretrained, what, head="none", **sizes)
-
-
 def load_pretrained(
     name_or_folder: str, kind: str, what: str, head: Head = "none", changes: Mapping[str, Any] | None = None
 ) -> PreTrainedModel:

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from rightlung.core.checks import check_text
 from rightlung.core.errors import InputError
 from rightlung.core.settings import plain_settings, read_settings
-from rightlung.models.base import Reading
-from rightlung.models.encoders.pretrained import load_tokenizer_file
+from rightlung.models.base import Reading, TrainingBatch
 from rightlung.models.encoders.text import TextConfig
-from rightlung.models.encoders.tokenizer import WordTokenizer, train_tokenizer
+from rightlung.models.encoders.tokenizer import WordTokenizer
 from rightlung.models.hub import Pretrained
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -47,6 +46,12 @@ class ConfiguredModel(nn.Module, Pretrained):
     def _stored_parts(cls, files: Mapping[str, bytes]) -> tuple[str, ...]:
         """Return the same arguments from the files of a model folder."""
         return ()
+
+    @staticmethod
+    def check_size(batch: TrainingBatch, field: str, size: int) -> None:
+        """Refuse images of another size than a field of the configuration says."""
+        if (side := batch.images.shape[-1]) != size:
+            raise InputError(f"data.size must equal model.config.{field}, {size} pixels; got images of {side} pixels")
 
     @property
     def device(self) -> torch.device:
@@ -103,11 +108,9 @@ class StoredModel(ConfiguredModel):
     @classmethod
     def _trained_parts(cls, config: Any, texts: Iterable[str]) -> tuple[str, ...]:
         text = getattr(config, "text", config)
-        if isinstance(text, TextConfig):
-            return (text.tokenizer_file(texts),)
-        if text.pretrained is not None:
-            return (load_tokenizer_file(text.pretrained),)
-        return (train_tokenizer(texts, text.vocabulary),)
+        if not isinstance(text, TextConfig):
+            text = TextConfig(vocabulary=text.vocabulary, pretrained=text.pretrained)
+        return (text.tokenizer_file(texts),)
 
     @classmethod
     def _stored_parts(cls, files: Mapping[str, bytes]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
 from rightlung.models.encoders.pretrained import build_text_model, load_tokenizer_file
@@ -38,12 +39,9 @@ class TextConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenMapping(self.options))
-        if not 50 <= self.vocabulary <= 200_000:
-            raise InputError(f"vocabulary must be 50 to 200000 tokens; got {self.vocabulary}")
-        if not 3 <= self.max_length + (not self.end_token) <= 4097:
-            raise InputError(f"max_length must be {2 + self.end_token} to 4096; got {self.max_length}")
-        if self.min_frequency < 1:
-            raise InputError(f"min_frequency must be at least 1; got {self.min_frequency}")
+        check_limits(self.vocabulary, "vocabulary", 50, 200_000)
+        check_limits(self.max_length, "max_length", 2 + self.end_token, 4096)
+        check_limits(self.min_frequency, "min_frequency", 1)
 
     def tokenizer_file(self, texts: Iterable[str]) -> str:
         """Return the pretrained model's tokenizer, or one trained on texts, as the JSON of a `tokenizers` file."""
@@ -72,8 +70,7 @@ class TextEncoderConfig(TextConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.layers < 1:
-            raise InputError(f"layers must be at least 1; got {self.layers}")
+        check_limits(self.layers, "layers", 1)
         if self.pooling == "eos" and not self.end_token:
             raise InputError("pooling 'eos' needs end_token: true")
         if self.pooling == "cls" and (self.causal or self.kind in ("gpt2", "clip_text_model")):

@@ -46,38 +46,27 @@ def train_wordpieces(words: Mapping[str, int], size: int, special: Sequence[str]
             vocabulary.append(merged)
             known.add(merged)
         for word in sorted(places[pair]):
-            for changed in _merge(spelled, word, pair, merged, words[word], counts, places):
-                heapq.heappush(queue, (-counts[changed], changed))
+            before = list(itertools.pairwise(spelled[word]))
+            spelled[word] = _merge(spelled[word], pair, merged)
+            after = list(itertools.pairwise(spelled[word]))
+            for gone in before:
+                counts[gone] -= words[word]
+                places[gone].discard(word)
+            for come in after:
+                counts[come] += words[word]
+                places[come].add(word)
+            for changed in {*before, *after}:
+                if counts[changed] > 0:
+                    heapq.heappush(queue, (-counts[changed], changed))
     return vocabulary
 
 
-def _merge(
-    spelled: dict[str, list[str]],
-    word: str,
-    pair: tuple[str, str],
-    merged: str,
-    times: int,
-    counts: Counter[tuple[str, str]],
-    places: defaultdict[tuple[str, str], set[str]],
-) -> set[tuple[str, str]]:
-    """Merge a pair wherever it occurs in a word, and return the pairs whose counts have changed."""
-    old = spelled[word]
+def _merge(tokens: Sequence[str], pair: tuple[str, str], merged: str) -> list[str]:
+    """Return the tokens with a pair merged wherever it occurs."""
     new: list[str] = []
     position = 0
-    while position < len(old):
-        if position + 1 < len(old) and (old[position], old[position + 1]) == pair:
-            new.append(merged)
-            position += 2
-        else:
-            new.append(old[position])
-            position += 1
-    spelled[word] = new
-    before, after = (list(itertools.pairwise(tokens)) for tokens in (old, new))
-    for gone in before:
-        counts[gone] -= times
-    for come in after:
-        counts[come] += times
-        places[come].add(word)
-    for gone in set(before) - set(after):
-        places[gone].discard(word)
-    return {changed for changed in (*before, *after) if counts[changed] > 0}
+    while position < len(tokens):
+        found = tuple(tokens[position : position + 2]) == pair
+        new.append(merged if found else tokens[position])
+        position += 2 if found else 1
+    return new

@@ -72,7 +72,8 @@ def local_similarity(
             return block_similarity(
                 word_embeddings, norms, attention_mask, patch_embeddings, gram, temperature, *settings
             )
-        lengths, order = _lengths(attention_mask).sort(stable=True)
+        positions = torch.arange(1, words + 1, device=attention_mask.device)
+        lengths, order = (positions * attention_mask).amax(dim=1).sort(stable=True)  # the position of the last word
         text_side = [part[order] for part in (word_embeddings, norms, attention_mask)]
         step, blocks = _blocks(lengths.tolist(), images, limit)
         image_side = list(zip(torch.split(patch_embeddings, step), torch.split(gram, step), strict=True))
@@ -88,12 +89,6 @@ def local_similarity(
             ]  # fmt: skip
             rows.append(torch.cat(columns, dim=1))
         return torch.cat(rows)[order.argsort()]
-
-
-def _lengths(attention_mask: Tensor) -> Tensor:
-    """Return the position after the last word of each text, (t,)."""
-    positions = torch.arange(1, attention_mask.shape[1] + 1, device=attention_mask.device)
-    return (positions * attention_mask).amax(dim=1)
 
 
 def _blocks(lengths: Sequence[int], images: int, limit: int) -> tuple[int, list[tuple[slice, slice]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError
 from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
 
@@ -68,8 +69,7 @@ class GloriaConfig:
     storage: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.dimension <= 8192:
-            raise InputError(f"dimension must be 1 to 8192; got {self.dimension}")
+        check_limits(self.dimension, "dimension", 1, 8192)
         for name in ("word_temperature", "local_temperature", "global_temperature"):
             if getattr(self, name) <= 0:
                 raise InputError(f"{name} must be positive; got {getattr(self, name)}")

@@ -108,11 +108,7 @@ class Gloria(StoredModel):
 
     def forward(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
         """Return the configured losses by name. Images and texts are encoded once for all of them."""
-        if batch.images.shape[-1] != self.config.image.size:
-            raise InputError(
-                f"data.size must equal model.config.image.size, {self.config.image.size} pixels; got images of "
-                f"{batch.images.shape[-1]} pixels"
-            )
+        self.check_size(batch, "image.size", self.config.image.size)
         images: ImageEmbeddings = self.image_encoder(batch.images)
         losses: dict[str, Any] = dict(self.losses.items())
         extra = (text for loss in losses.values() for text in loss.extra_texts(batch))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
 
@@ -45,8 +46,7 @@ class UniterConfig:
             ("image_size", 16, 4096), ("region_size", 1, 512), ("feature_size", 1, 1 << 18),
             ("vocabulary", 50, 200_000), ("max_length", 2, 4096), ("map_size", 1, 1024),
         ):  # fmt: skip
-            if not low <= getattr(self, name) <= high:
-                raise InputError(f"{name} must be {low} to {high}; got {getattr(self, name)}")
+            check_limits(getattr(self, name), name, low, high)
         if self.region_size**2 > self.feature_size:
             raise InputError(
                 f"feature_size must be at least region_size squared, {self.region_size**2}; got {self.feature_size}"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rightlung.models.encoders.pretrained import build_bert
+from rightlung.models.encoders.pretrained import build_text_model
 from rightlung.models.uniter.config import UniterConfig
 from rightlung.models.uniter.regions import Regions
 
@@ -27,8 +27,8 @@ class JointEncoder(nn.Module):
 
     def __init__(self, config: UniterConfig, vocabulary: int) -> None:
         super().__init__()
-        backbone, options = build_bert(
-            config.options, config.pretrained, "joint encoder",
+        backbone, options = build_text_model(
+            "bert", config.options, config.pretrained, "joint encoder",
             vocab_size=vocabulary, max_position_embeddings=config.max_length, type_vocab_size=2,
         )  # fmt: skip
         self.config = replace(config, options=options, pretrained=None)

@@ -88,11 +88,7 @@ class Uniter(StoredModel):
                 "UNITER needs the boxes of regions, and the batch has none. Add regions to data.targets in the recipe, "
                 "and use sources whose studies have regions"
             )
-        if batch.images.shape[-1] != self.config.image_size:
-            raise InputError(
-                f"data.size must equal model.config.image_size, {self.config.image_size} pixels; got images of "
-                f"{batch.images.shape[-1]} pixels"
-            )
+        self.check_size(batch, "image_size", self.config.image_size)
 
     # --------------------------------------------------------------- inference
 

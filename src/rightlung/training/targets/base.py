@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,11 +21,46 @@ from rightlung.lexicon import canonical_finding
 from rightlung.models.preprocessing import letterbox
 from rightlung.phantom.stream import PhantomBatch
 from rightlung.training.augmentation import ImageChanges, move_boxes, move_masks, on_device
-from rightlung.training.columns import Column
 from rightlung.training.study_texts import Location, StudyTexts
 
 if TYPE_CHECKING:
     from rightlung.training.recipe import DataEntry
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """The rows of ``n`` studies in one tensor ``values`` (m, ...). Studies may share it and need not use all of it."""
+
+    values: Tensor
+    first: Sequence[int]  # (n,) the first row of each study
+    counts: Sequence[int]  # (n,) how many rows it has
+
+    @classmethod
+    def of(cls, values: Tensor, counts: Sequence[int]) -> Rows:
+        """Return the rows of studies that follow each other."""
+        return cls(values, list(accumulate(counts, initial=0))[:-1], list(counts))
+
+    def only(self, studies: Sequence[int]) -> Rows:
+        """Return the rows of some of the studies, without copying them."""
+        return Rows(self.values, [self.first[one] for one in studies], [self.counts[one] for one in studies])
+
+    def at(self, rows: Sequence[int]) -> Tensor:
+        """Return rows by their number in ``values``."""
+        return self.values[on_device(torch.tensor(rows, dtype=torch.long), self.values.device)]
+
+    def all(self) -> Tensor:
+        """Return the rows of all studies in their order, (sum of counts, ...)."""
+        pairs = zip(self.first, self.counts, strict=True)
+        return self.at([row for first, count in pairs for row in range(first, first + count)])
+
+
+Column = Rows | list[Any]
+"""Of each study a tensor (rows, ...), or a value that JSON knows."""
+
+
+def only(column: Column, studies: Sequence[int]) -> Column:
+    """Return some of the studies of a column."""
+    return column.only(studies) if isinstance(column, Rows) else [column[one] for one in studies]
 
 
 @dataclass(frozen=True, slots=True)

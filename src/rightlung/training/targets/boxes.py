@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rightlung.core import Box, Phrase, Polarity, Study
+from rightlung.core import Box, Polarity, Study
 from rightlung.lexicon import canonical_finding
-from rightlung.training.columns import Rows
-from rightlung.training.study_texts import NO_FINDING, StudyTexts
-from rightlung.training.targets.base import TARGETS, BatchPart, StudyFrame, TargetBuilder
+from rightlung.training.study_texts import NO_FINDING, StudyTexts, boxes_of
+from rightlung.training.targets.base import TARGETS, BatchPart, Rows, StudyFrame, TargetBuilder
 from rightlung.training.targets.regions import LEAST_EXTENT
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class Boxes(TargetBuilder):
 
     def has(self, study: Study) -> bool:
         """Whether a phrase has a box."""
-        return any(_boxes_of(phrase) for phrase in study.phrases)
+        return any(boxes_of(phrase) for phrase in study.phrases)
 
     def build(self, study: Study, texts: StudyTexts, frame: StudyFrame) -> Mapping[str, Any]:
         """Return ``boxes`` and ``labels``; phrases about the same box share it."""
@@ -46,7 +45,7 @@ class Boxes(TargetBuilder):
         for phrase in study.phrases:
             names = {canonical_finding(name) for name, kind in phrase.findings.items() if kind is not Polarity.NEGATIVE}
             if names - {NO_FINDING}:
-                for box in _boxes_of(phrase):
+                for box in boxes_of(phrase):
                     labels.setdefault(box, set()).update(names)
         boxes = torch.stack([torch.zeros(4), *map(frame.box, labels)])[1:]
         return {"boxes": boxes, "labels": [sorted(names) for names in labels.values()]}
@@ -68,10 +67,3 @@ class Boxes(TargetBuilder):
             "images": [images[box] for box in kept],
             "known": torch.ones_like(part.mirrored),
         }
-
-
-def _boxes_of(phrase: Phrase) -> tuple[Box, ...]:
-    if phrase.boxes or phrase.mask is None:
-        return phrase.boxes
-    box = phrase.mask.box()
-    return () if box is None else (box,)

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from rightlung.core import Study
-from rightlung.training.columns import Rows
 from rightlung.training.study_texts import StudyTexts
-from rightlung.training.targets.base import TARGETS, BatchPart, StudyFrame, TargetBuilder
+from rightlung.training.targets.base import TARGETS, BatchPart, Rows, StudyFrame, TargetBuilder
 
 
 @TARGETS.register

@@ -15,10 +15,8 @@ from rightlung.core.keyed import Stream
 from rightlung.lexicon.side_changes import mirrored, with_sides_exchanged, without_side
 from rightlung.phantom.stream import PhantomBatch, cell_shares
 from rightlung.training.augmentation import on_device
-from rightlung.training.columns import Column, Rows
-from rightlung.training.study_texts import DEVICES, NO_FINDING, StudySentence, StudyTexts
-from rightlung.training.targets.base import TARGETS, BatchPart, Drawing, StudyFrame, TargetBuilder
-from rightlung.training.texts import finding_prompts
+from rightlung.training.study_texts import DEVICES, NO_FINDING, StudySentence, StudyTexts, finding_prompts
+from rightlung.training.targets.base import TARGETS, BatchPart, Column, Drawing, Rows, StudyFrame, TargetBuilder
 
 if TYPE_CHECKING:
     from rightlung.training.recipe import DataEntry
@@ -136,12 +134,10 @@ def draw_phrases(texts: StudyTexts, drawing: Drawing) -> list[DrawnPhrase]:
         kind = stream.random()
         if kind < entry.from_other_studies:
             drawn = _from_another(texts, drawing)
-        elif kind < entry.from_other_studies + entry.sides_swapped:
-            drawn = _swapped(texts, stream)
-        if drawn is None:
-            drawn = _own(texts, entry, stream, seen, unseen)
-        if drawn is not None:
-            asked.append(drawn)
+        elif kind < entry.from_other_studies + entry.sides_swapped and (possible := swappable(texts)):
+            drawn = DrawnPhrase(stream.choice(possible), False)
+        drawn = drawn or _own(texts, entry, stream, seen, unseen)
+        asked += [drawn] if drawn else []
     return asked
 
 
@@ -151,10 +147,8 @@ def _own(
     """Take the next of the study's own sentences, of something visible by a chance of ``positive``."""
     wants_seen, wants_prompt = stream.chance(entry.positive), stream.chance(float(entry.prompts))
     wants_no_side = stream.chance(entry.without_side)
-    if wants_prompt:
-        drawn = _present_prompt(texts, stream) if wants_seen else _absent_prompt(texts, stream)
-        if drawn is not None:
-            return drawn
+    if wants_prompt and (drawn := _prompt(texts, stream, wants_seen)) is not None:
+        return drawn
     if seen and (wants_seen or not unseen):
         one = seen.pop()
         text = without_side(one.text) if wants_no_side and one.side is not None else None
@@ -162,17 +156,11 @@ def _own(
     return DrawnPhrase(unseen.pop().text, False) if unseen else None
 
 
-def _present_prompt(texts: StudyTexts, stream: Stream) -> DrawnPhrase | None:
-    if not texts.targets_of:
+def _prompt(texts: StudyTexts, stream: Stream, present: bool) -> DrawnPhrase | None:
+    if not (names := sorted(texts.targets_of if present else texts.absent)):
         return None
-    name = stream.choice(sorted(texts.targets_of))
-    return DrawnPhrase(stream.choice(finding_prompts(name)), True, texts.targets_of[name])
-
-
-def _absent_prompt(texts: StudyTexts, stream: Stream) -> DrawnPhrase | None:
-    if not texts.absent:
-        return None
-    return DrawnPhrase(stream.choice(finding_prompts(stream.choice(sorted(texts.absent)))), False)
+    name = stream.choice(names)
+    return DrawnPhrase(stream.choice(finding_prompts(name)), present, texts.targets_of[name] if present else ())
 
 
 def _from_another(texts: StudyTexts, drawing: Drawing) -> DrawnPhrase | None:
@@ -193,11 +181,6 @@ def swappable(texts: StudyTexts) -> list[str]:
     return [text for text in changed if text is not None]
 
 
-def _swapped(texts: StudyTexts, stream: Stream) -> DrawnPhrase | None:
-    possible = swappable(texts)
-    return DrawnPhrase(stream.choice(possible), False) if possible else None
-
-
 def _label_prompts(texts: StudyTexts, drawing: Drawing) -> list[DrawnPhrase]:
     """Ask for labels that are present and for labels that are absent, in turn where there are both."""
     entry, stream = drawing.entry, drawing.stream
@@ -210,12 +193,9 @@ def _label_prompts(texts: StudyTexts, drawing: Drawing) -> list[DrawnPhrase]:
     else:
         missing = texts.absent
     gone = stream.shuffled(sorted(missing))
-    asked = []
-    for _ in range(entry.phrases):
-        if not there and not gone:
-            break
-        if there and (not gone or stream.chance(entry.positive)):
-            asked.append(DrawnPhrase(stream.choice(finding_prompts(there.pop())), True))
-        elif gone:
-            asked.append(DrawnPhrase(stream.choice(finding_prompts(gone.pop())), False))
+    asked: list[DrawnPhrase] = []
+    while (there or gone) and len(asked) < entry.phrases:
+        present = bool(there) and (not gone or stream.chance(entry.positive))
+        name = (there if present else gone).pop()
+        asked.append(DrawnPhrase(stream.choice(finding_prompts(name)), present))
     return asked

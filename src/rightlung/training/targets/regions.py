@@ -12,9 +12,17 @@ from rightlung.core import Polarity, Study
 from rightlung.lexicon import IMAGENOME_REGIONS, canonical_finding, mirror_region
 from rightlung.lexicon.side_changes import mirrored
 from rightlung.phantom.stream import PhantomBatch
-from rightlung.training.columns import Column, Rows
 from rightlung.training.study_texts import StudyTexts
-from rightlung.training.targets.base import TARGETS, BatchPart, Drawing, StudyFrame, TargetBuilder, label_values
+from rightlung.training.targets.base import (
+    TARGETS,
+    BatchPart,
+    Column,
+    Drawing,
+    Rows,
+    StudyFrame,
+    TargetBuilder,
+    label_values,
+)
 
 if TYPE_CHECKING:
     from rightlung.training.recipe import DataEntry
