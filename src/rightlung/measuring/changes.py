@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import IO
 
@@ -28,7 +29,7 @@ PLAIN, RANDOM = "none", "random-sentence"
 FloatMap = NDArray[np.float32]
 
 
-class Changes:
+class Changes(AbstractContextManager["Changes"]):
     """Compares answers under a condition with those to the unchanged question, in any order.
 
     Answers that are needed again are kept in a temporary file until the context ends. ``values`` holds the changes by
@@ -42,9 +43,6 @@ class Changes:
         self._waiting: dict[Key, list[Key]] = {}
         self.regions = regions
         self.values: dict[str, dict[int, float]] = {"moved_mass": {}, "moved_peak": {}, "kl_random": {}}
-
-    def __enter__(self) -> Changes:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

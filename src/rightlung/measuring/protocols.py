@@ -88,13 +88,8 @@ class Protocol:
 
     def applied_to(self, targets: Targets, **changes: Any) -> Protocol:
         """Return the protocol with the phrase set of ``targets`` and the given fields changed."""
-        known: dict[str, Any] = {
-            "source": targets.source,
-            "phrase_set": targets.phrase_set,
-            "target_kinds": targets.kinds,
-            "pixels": targets.settings["pixels"],
-            "seed": targets.settings["seed"],
-        }
+        known = {"source": targets.source, "phrase_set": targets.phrase_set, "target_kinds": targets.kinds}
+        known |= {name: targets.settings[name] for name in ("pixels", "seed")}
         return replace(self, **known | changes)
 
 

@@ -21,7 +21,7 @@ from rightlung.lexicon.wordkeys import side_named, zones_in
 from rightlung.measuring.changes import Changes
 from rightlung.measuring.maps import AnswerMap, entropy, to_pixels
 from rightlung.measuring.measures import ImageRows, MapsAndMasks, Statistics, find_measure
-from rightlung.measuring.phrases import PhraseTargets, TargetMask
+from rightlung.measuring.phrases import TargetMask
 from rightlung.measuring.protocols import Protocol
 from rightlung.measuring.targets import Targets
 from rightlung.predictions import IMAGE_QUERY, Batch, Key
@@ -163,7 +163,10 @@ def _answers(
             }
         )
         rows, jobs = [], []
-        for rule, mask in _targets_of(phrase, key.condition, protocol):
+        # Moved targets are measured under the condition "none" only.
+        rules = [rule for rule in protocol.rules if key.condition == "none" or rule not in MOVED_RULES]
+        own = [rule for rule in rules if rule in phrase.masks] or rules[:1]
+        for rule, mask in ((rule, phrase.masks.get(rule)) for rule in own):
             reason = f"no answer: {error}" if error is not None else "no target" if mask is None else ""
             if not reason and answer is None:
                 reason = "neither a map nor boxes"
@@ -174,12 +177,6 @@ def _answers(
                 if answer is not None:
                     jobs.append(_Job(rows[-1], answer, mask, phrase.midline))
         yield key, answer, rows, jobs
-
-
-def _targets_of(phrase: PhraseTargets, condition: str, protocol: Protocol) -> list[tuple[str, TargetMask | None]]:
-    """Return the targets of a phrase, at least one: moved targets are measured under the condition ``none`` only."""
-    rules = [rule for rule in protocol.rules if condition == "none" or rule not in MOVED_RULES]
-    return [(rule, phrase.masks[rule]) for rule in rules if rule in phrase.masks] or [(rules[0], None)]
 
 
 class _Scorer:

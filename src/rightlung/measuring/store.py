@@ -6,6 +6,7 @@ import hashlib
 import math
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,15 +27,12 @@ class Place:
     size: tuple[int, int]
 
 
-class MaskStore:
+class MaskStore(AbstractContextManager["MaskStore"]):
     """Masks in ``masks.bin`` of a folder or in a temporary file: written inside the context, read after `finish`."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile() if folder is None else (folder / MASKS).open("w+b")  # noqa: SIM115
         self._bits: NDArray[np.uint8] = np.zeros(0, np.uint8)
-
-    def __enter__(self) -> MaskStore:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

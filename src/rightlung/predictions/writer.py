@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
@@ -45,7 +46,7 @@ class DoneKeys:
         return len(self._digests)
 
 
-class PredictionWriter:
+class PredictionWriter(AbstractContextManager["PredictionWriter"]):
     """Writes parts ``part-00000.parquet``, ``part-00001.parquet``, … into ``folder``, continuing an earlier run.
 
     ``done`` holds the keys that were finished when the writer opened; `write` skips them. A key given twice to one
@@ -91,9 +92,6 @@ class PredictionWriter:
         except BaseException:
             self._lock.release()
             raise
-
-    def __enter__(self) -> PredictionWriter:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -11,7 +11,7 @@ import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
 
-class _CompiledCurve(ctypes.Structure):
+class Curve(ctypes.Structure):
+    """The sums behind AUROC and average precision."""
+
+    wins: int
+    """Twice the pairs of a positive and a negative in which the positive scores higher, ties counting one."""
+    precision: float
+    """The precision at each positive's score (all pixels scoring at least that), added up over the positives."""
     _fields_ = (("wins", ctypes.c_int64), ("precision", ctypes.c_double))
 
 
@@ -34,15 +40,6 @@ def compiled() -> ctypes.CDLL | None:
         function.restype = ctypes.c_int64
         function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
     return library
-
-
-class Curve(NamedTuple):
-    """The sums behind AUROC and average precision."""
-
-    wins: int
-    """Twice the pairs of a positive and a negative in which the positive scores higher, ties counting one."""
-    precision: float
-    """The precision at each positive's score (all pixels scoring at least that), added up over the positives."""
 
 
 @dataclass(slots=True)
@@ -69,14 +66,14 @@ class Ranking:
             return cls(count, len(where), keys, where)
         keys = np.empty(count, dtype=unsigned)
         where = np.empty(np.count_nonzero(mask) + 1, dtype=np.int64)  # the compiled loop writes one place ahead
-        sums = _CompiledCurve()
+        curve = Curve()
         rank = library.rank32 if unsigned is np.uint32 else library.rank64
         found = rank(
-            values.ctypes.data, mask.ctypes.data, count, keys.ctypes.data, where.ctypes.data, ctypes.addressof(sums)
+            values.ctypes.data, mask.ctypes.data, count, keys.ctypes.data, where.ctypes.data, ctypes.addressof(curve)
         )
         if found < 0:
             raise MemoryError(f"no memory to sort {count} pixels")
-        return cls(count, found, keys, where[:found], Curve(sums.wins, sums.precision))
+        return cls(count, found, keys, where[:found], curve)
 
     def curve(self) -> Curve:
         """Return the sums over all ties."""

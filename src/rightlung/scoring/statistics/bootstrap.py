@@ -60,7 +60,10 @@ def bootstrap(
 
     def of_counts(counts: FloatArray) -> FloatArray:
         drawn = counts.astype(np.intp)
-        return np.array([[_call(statistic, sample[np.repeat(rows, row[of_sample])])] for row in drawn])
+        found = [np.asarray(statistic(sample[np.repeat(rows, row[of_sample])]), dtype=np.float64) for row in drawn]
+        if shape := found[0].shape:
+            raise InputError(f"the statistic must return one number; got an array of shape {shape}")
+        return np.array(found)[:, None]
 
     basis = Sample(len(sample), len(array) - len(sample), len(names), clusters is not None)
     # A user's function may not be thread-safe.
@@ -159,10 +162,3 @@ def _means(
         with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 without a weight that dwarfs the rest
             jackknifed = ((all_total[:, None] - totals) / (all_mass[:, None] - masses)).T
     return all_total / all_mass, sampled, jackknifed
-
-
-def _call(statistic: Callable[[FloatArray], float], sample: FloatArray) -> float:
-    result = np.asarray(statistic(sample), dtype=np.float64)
-    if result.ndim:
-        raise InputError(f"the statistic must return one number; got an array of shape {result.shape}")
-    return float(result)
