@@ -118,10 +118,10 @@ def test_the_losses_of_regions_and_of_matching_equal_their_definitions() -> None
 
 def test_hidden_words_are_given_their_own_piece_as_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every chosen piece masked, the loss is the mean over all masked places."""
-    from rightlung.models.uniter import masking
+    from rightlung.models.uniter import losses
 
-    monkeypatch.setattr(masking, "REPLACED", 0.0)
-    monkeypatch.setattr(masking, "KEPT", 0.0)
+    monkeypatch.setattr(losses, "REPLACED", 0.0)
+    monkeypatch.setattr(losses, "KEPT", 0.0)
     model, given = create(losses=["mlm"]), batch()
     mlm: Any = model.losses["mlm"]
     seen: list[Any] = []
