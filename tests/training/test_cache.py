@@ -19,7 +19,7 @@ from rightlung.training.recipe import DataEntry
 from rightlung.training.study_texts import StudySentence, StudyTexts
 from rightlung.training.targets.base import Rows
 from rightlung.training.targets.phrases import Phrases, united_masks
-from rightlung.training.targets.regions import Regions
+from rightlung.training.targets.regions import RegionTargets
 from tests.training.test_batches import DATA, opened
 
 CPU = torch.device("cpu")
@@ -97,8 +97,8 @@ def test_whatever_a_cache_is_made_from_makes_another_cache(tmp_path: Path, monke
         place(tmp_path, grid=8),
         DiskCache(tmp_path, source, 5, Loading(replace(ENTRY, masks="regions"), 64, 16, [Phrases()], CPU, 0)),
         DiskCache(tmp_path, source, 5, Loading(replace(ENTRY, masks="none"), 64, 16, [Phrases()], CPU, 0)),
-        DiskCache(tmp_path, source, 5, Loading(ENTRY, 64, 16, [Phrases(), Regions()], CPU, 0)),
-        DiskCache(tmp_path, source, 5, Loading(ENTRY, 64, 16, [Phrases(), Regions(("edema",))], CPU, 0)),
+        DiskCache(tmp_path, source, 5, Loading(ENTRY, 64, 16, [Phrases(), RegionTargets()], CPU, 0)),
+        DiskCache(tmp_path, source, 5, Loading(ENTRY, 64, 16, [Phrases(), RegionTargets(("edema",))], CPU, 0)),
     ]
     monkeypatch.setattr("rightlung.training.cache.__version__", "99")
     places.append(place(tmp_path))

@@ -20,7 +20,7 @@ from rightlung.training.recipe import DataEntry
 from rightlung.training.study_texts import MaskKind, texts_of_study
 from rightlung.training.targets.base import Drawing, Rows
 from rightlung.training.targets.phrases import Phrases, draw_phrases, united_masks
-from rightlung.training.targets.regions import Regions
+from rightlung.training.targets.regions import RegionTargets
 from tests.training.test_batches import opened
 
 CPU = torch.device("cpu")
@@ -61,7 +61,7 @@ class One(Source):
 
 def read(masks: MaskKind, size: int = 16, grid: int = 8, study: Study = STUDY) -> tuple[SourceDataset, Samples]:
     entry = DataEntry(source="x", phrases=1, masks=masks)
-    data = SourceDataset(One(study), Loading(entry, size, grid, [Phrases(), Regions()], CPU, 0))
+    data = SourceDataset(One(study), Loading(entry, size, grid, [Phrases(), RegionTargets()], CPU, 0))
     return data, next(iter(data.load([[0]])))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from rightlung.core import InputError
-from rightlung.models.encoders import Condition, LanguageModel, LanguageModelConfig, WordTokenizer
+from rightlung.models.encoders import DecoderCondition, LanguageModel, LanguageModelConfig, WordTokenizer
 from rightlung.models.encoders.language import GenerationConfig, next_token_loss
 
 TEXTS = ["left pleural effusion.", "no pneumothorax is seen.", "right basal opacity with a small effusion."]
@@ -34,25 +34,25 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def conditions(model: LanguageModel, kind: str, count: int) -> Condition:
+def conditions(model: LanguageModel, kind: str, count: int) -> DecoderCondition:
     if kind == "prefix":
-        return Condition(prefix=drawn(count, 5, HIDDEN))
+        return DecoderCondition(prefix=drawn(count, 5, HIDDEN))
     if kind == "keys_values":
-        return Condition(keys_values=drawn(LAYERS, 2, count, HEADS, 5, HEAD_SIZE))
-    return Condition()
+        return DecoderCondition(keys_values=drawn(LAYERS, 2, count, HEADS, 5, HEAD_SIZE))
+    return DecoderCondition()
 
 
-def rows(condition: Condition, chosen: list[int]) -> Condition:
+def rows(condition: DecoderCondition, chosen: list[int]) -> DecoderCondition:
     def part(value: Tensor | None, axis: int = 0) -> Tensor | None:
         return None if value is None else value.index_select(axis, torch.tensor(chosen))
 
-    return Condition(
+    return DecoderCondition(
         part(condition.prefix), part(condition.keys_values, 2), part(condition.prefix_mask), part(condition.memory),
         part(condition.memory_mask),
     )  # fmt: skip
 
 
-def greedy(model: LanguageModel, start: int, condition: Condition, steps: int) -> list[int]:
+def greedy(model: LanguageModel, start: int, condition: DecoderCondition, steps: int) -> list[int]:
     """Choose the best token again and again, each time from the beginning, with the transformer itself."""
     ids = [start]
     for _ in range(steps):
@@ -94,7 +94,7 @@ def test_a_text_is_the_same_alone_and_among_others_whatever_is_padded(conditione
     model, tokenizer = build("gpt2", GPT2)
     full = conditions(model, conditioned, 3)
     mask = torch.tensor([[True] * 5, [False, False, True, True, True], [False, True, True, True, True]])
-    condition = Condition(full.prefix, full.keys_values, mask)
+    condition = DecoderCondition(full.prefix, full.keys_values, mask)
     begin = tokenizer.encode(["left", "right basal opacity", "no"], end_token=False)
     for config in (GenerationConfig(10), GenerationConfig(10, beams=3)):
         together = model.generate(begin, condition, config)
@@ -102,7 +102,7 @@ def test_a_text_is_the_same_alone_and_among_others_whatever_is_padded(conditione
             alone = model.generate(tokenizer.encode([text], end_token=False), rows(condition, [row]), config)
             length = alone.shape[1]
             assert together[row, :length].tolist() == alone[0].tolist()
-    first = Condition(
+    first = DecoderCondition(
         None if full.prefix is None else full.prefix[1:2, 2:],
         None if full.keys_values is None else full.keys_values[:, :, 1:2, :, 2:],
     )
@@ -113,7 +113,7 @@ def test_a_text_is_the_same_alone_and_among_others_whatever_is_padded(conditione
 
 def test_cross_attention_reads_the_memory() -> None:
     model, tokenizer = build("gpt2", {**GPT2, "add_cross_attention": True})
-    condition = Condition(memory=drawn(2, 4, HIDDEN))
+    condition = DecoderCondition(memory=drawn(2, 4, HIDDEN))
     found = model.generate(tokenizer.start(2), condition, GenerationConfig(8))
     for row in range(2):
         expected = greedy(model, tokenizer.start_id, rows(condition, [row]), 8)
@@ -123,7 +123,10 @@ def test_cross_attention_reads_the_memory() -> None:
     mask = torch.arange(7)[None] < torch.tensor([[4], [4]])
     with torch.no_grad():
         torch.testing.assert_close(
-            model(tokens, Condition(memory=padded, memory_mask=mask)), model(tokens, condition), rtol=1e-4, atol=1e-4
+            model(tokens, DecoderCondition(memory=padded, memory_mask=mask)),
+            model(tokens, condition),
+            rtol=1e-4,
+            atol=1e-4,
         )
 
 
@@ -154,7 +157,7 @@ def test_a_prefix_learns_from_the_loss_and_a_frozen_model_stays() -> None:
     model.requires_grad_(False)
     keys_values = drawn(LAYERS, 2, 3, HEADS, 5, HEAD_SIZE).requires_grad_()
     tokens = tokenizer.encode(TEXTS)
-    next_token_loss(model(tokens, Condition(keys_values=keys_values)), tokens).backward()  # type: ignore[no-untyped-call]
+    next_token_loss(model(tokens, DecoderCondition(keys_values=keys_values)), tokens).backward()  # type: ignore[no-untyped-call]
     assert keys_values.grad is not None
     assert float(keys_values.grad.abs().amin(dim=(2, 3, 4, 5)).min()) >= 0
     assert float(keys_values.grad.abs().amax(dim=(2, 3, 4, 5)).min()) > 0
@@ -208,4 +211,4 @@ def test_what_cannot_be_generated_is_refused() -> None:
     with pytest.raises(InputError, match="one seed for each text"):
         model.generate(tokenizer.start(2), seeds=[1])
     with pytest.raises(InputError, match="either prefix or keys_values"):
-        Condition(prefix=drawn(1, 2, 16), keys_values=drawn(2, 2, 1, 2, 5, 8))
+        DecoderCondition(prefix=drawn(1, 2, 16), keys_values=drawn(2, 2, 1, 2, 5, 8))

@@ -1,6 +1,6 @@
 """Language models: next-token decoders (GPT-2, causal BERT) and masked language models (BERT).
 
-A decoder can be conditioned in three ways (`Condition`): embeddings before the first token, keys and values for every
+A decoder can be conditioned in three ways (`DecoderCondition`): embeddings before the first token, keys and values for every
 layer (P-tuning v2, Liu et al., 2022), or cross-attention.
 """
 
@@ -32,7 +32,7 @@ class LanguageModelConfig(TextConfig):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Condition:
+class DecoderCondition:
     """What ``n`` generated texts depend on; give ``prefix`` or ``keys_values``, ``memory`` or nothing.
 
     ``prefix`` (n, p, hidden) are embeddings before the first token; ``keys_values`` (layers, 2, n, heads, p, hidden /
@@ -84,9 +84,9 @@ class LanguageModel(nn.Module):
         self.config = replace(config, options=options, pretrained=None)
         self.end_id, self.padding_id = tokenizer.end_id, tokenizer.padding_id
 
-    def forward(self, tokens: Tokens, condition: Condition | None = None) -> Tensor:
+    def forward(self, tokens: Tokens, condition: DecoderCondition | None = None) -> Tensor:
         """Return logits (n, length, vocabulary): of the next token, or of each token for a masked language model."""
-        given = self._inputs(tokens.ids, tokens.attention_mask, condition or Condition())
+        given = self._inputs(tokens.ids, tokens.attention_mask, condition or DecoderCondition())
         logits: Tensor = self.model(**given).logits
         return logits[:, -tokens.ids.shape[1] :]
 
@@ -94,7 +94,7 @@ class LanguageModel(nn.Module):
     def generate(
         self,
         begin: Tokens,
-        condition: Condition | None = None,
+        condition: DecoderCondition | None = None,
         config: GenerationConfig | None = None,
         seeds: Sequence[int] | None = None,
     ) -> Tensor:
@@ -106,7 +106,7 @@ class LanguageModel(nn.Module):
         from transformers import GenerationConfig as Settings
         from transformers import LogitsProcessorList
 
-        condition, config = condition or Condition(), config or GenerationConfig()
+        condition, config = condition or DecoderCondition(), config or GenerationConfig()
         if not self.causal or self.end_id is None:
             raise InputError("generation needs a causal language model with end_token: true")
         if seeds is not None and (config.beams > 1 or len(seeds) != len(begin.ids)):
@@ -133,7 +133,7 @@ class LanguageModel(nn.Module):
         )
         return found[:, length:] if "input_ids" in given else found
 
-    def _inputs(self, ids: Tensor, mask: Tensor, condition: Condition, beams: int = 1) -> dict[str, Any]:
+    def _inputs(self, ids: Tensor, mask: Tensor, condition: DecoderCondition, beams: int = 1) -> dict[str, Any]:
         """Return the arguments of the transformer."""
         joint = torch.cat([condition.mask(len(ids), ids.device), mask], dim=1).long()
         given: dict[str, Any] = {"input_ids": ids, "attention_mask": joint}

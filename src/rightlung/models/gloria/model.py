@@ -29,7 +29,7 @@ from rightlung.models.encoders.stored import StoredModel
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig
-from rightlung.models.gloria.losses import LOSSES, TrainingStep
+from rightlung.models.gloria.losses import LOSSES, GloriaStep
 from rightlung.models.gloria.losses.contrastive import cosine_similarity, sentence_similarity
 from rightlung.models.preprocessing import letterbox_all
 
@@ -114,7 +114,7 @@ class Gloria(StoredModel):
         extra = (text for loss in losses.values() for text in loss.extra_texts(batch))
         rows = {text: row for row, text in enumerate(dict.fromkeys([*batch.texts, *extra]))}
         keys = self.attention_keys(images.patch_embeddings)
-        step = TrainingStep(self, batch, gather, images, keys, self.encode_texts(list(rows)), rows)
+        step = GloriaStep(self, batch, gather, images, keys, self.encode_texts(list(rows)), rows)
         return {name: loss(step) for name, loss in losses.items()}
 
     # --------------------------------------------------------------- inference

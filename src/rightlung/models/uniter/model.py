@@ -25,7 +25,7 @@ from rightlung.models.encoders.tokenizer import MASK, Tokens
 from rightlung.models.preprocessing import letterbox_all, standardise
 from rightlung.models.uniter.config import UniterConfig
 from rightlung.models.uniter.joint_encoder import JointEmbeddings, JointEncoder
-from rightlung.models.uniter.losses import LOSSES, ImageTextMatching, TrainingStep
+from rightlung.models.uniter.losses import LOSSES, ImageTextMatching, UniterStep
 from rightlung.models.uniter.regions import Regions, box_locations, crop_regions, paint, region_saliency
 
 PAIRS_AT_ONCE = 32
@@ -65,7 +65,7 @@ class Uniter(StoredModel):
         """
         self._check(batch)
         target = batch.target("regions")
-        step = TrainingStep(
+        step = UniterStep(
             self.encoder,
             batch.texts,
             self.tokenizer.encode(batch.texts),

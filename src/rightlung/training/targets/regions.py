@@ -34,7 +34,7 @@ _OTHER_SIDE = [IMAGENOME_REGIONS.index(mirror_region(name)) for name in IMAGENOM
 
 @TARGETS.register
 @dataclass(frozen=True)
-class Regions(TargetBuilder):
+class RegionTargets(TargetBuilder):
     """The ``k`` = 29 regions `IMAGENOME_REGIONS` of each image, with ``f`` = len(``findings``) findings.
 
     - ``boxes`` (n, k, 4): x0, y0, x1, y1 in fractions of the square image; zeros where a region is not present

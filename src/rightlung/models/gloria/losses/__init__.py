@@ -1,7 +1,7 @@
 """GLoRIA's training losses by name. A new one is a `Loss`, a line here, and a name in `gloria.config.LossName`."""
 
 from rightlung.models.gloria.config import LossName
-from rightlung.models.gloria.losses.base import Loss, TrainingStep
+from rightlung.models.gloria.losses.base import GloriaStep, Loss
 from rightlung.models.gloria.losses.contrastive import GlobalContrastive, LocalContrastive, SentenceContrastive
 from rightlung.models.gloria.losses.sided import SideAbstention, SideRanking, SideSeparation
 from rightlung.models.gloria.losses.supervised import MaskSupervision
@@ -16,4 +16,4 @@ LOSSES: dict[LossName, type[Loss]] = {
     "supervised": MaskSupervision,
 }
 
-__all__ = ["LOSSES", "Loss", "TrainingStep"]
+__all__ = ["LOSSES", "GloriaStep", "Loss"]

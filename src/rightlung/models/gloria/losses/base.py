@@ -60,7 +60,7 @@ def find_pairs(batch: TrainingBatch, gather: Gather | None, ignore_duplicates: b
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingStep:
+class GloriaStep:
     """A batch and its encodings, computed once and shared by all losses.
 
     ``image_keys`` (n, [1 +] p, d) are the patch embeddings as attention compares them (`Gloria.attention_keys`).
@@ -121,6 +121,6 @@ class Loss(nn.Module):
         """Return the texts that this loss needs encoded besides those of the batch."""
         return ()
 
-    def forward(self, step: TrainingStep) -> Tensor:
+    def forward(self, step: GloriaStep) -> Tensor:
         """Return the loss, a scalar."""
         raise NotImplementedError

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, normalize
 from rightlung.models.base import TrainingBatch
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import local_similarity
-from rightlung.models.gloria.losses.base import Loss, Pairs, TrainingStep, hard_negatives
+from rightlung.models.gloria.losses.base import GloriaStep, Loss, Pairs, hard_negatives
 
 
 def contrastive_loss(
@@ -69,11 +69,11 @@ def sentence_similarity(
 class _Contrastive(Loss):
     """A contrastive loss; subclasses say what is compared, and how."""
 
-    def _inputs(self, step: TrainingStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
+    def _inputs(self, step: GloriaStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
         """Return what `_compare` compares: a tensor of the images (n, ...), and one or more of the texts (m, ...)."""
         raise NotImplementedError
 
-    def _compare(self, step: TrainingStep, images: Tensor, *texts: Tensor) -> Tensor:
+    def _compare(self, step: GloriaStep, images: Tensor, *texts: Tensor) -> Tensor:
         """Return the logits (m, n) of the texts with the images."""
         raise NotImplementedError
 
@@ -81,7 +81,7 @@ class _Contrastive(Loss):
         """Return the hard negatives, if the configuration asks for them."""
         return list(hard_negatives(batch).values()) if self.config.hard_negatives else ()
 
-    def forward(self, step: TrainingStep) -> Tensor:
+    def forward(self, step: GloriaStep) -> Tensor:
         """Return the contrastive loss of the batch."""
         images, *texts = self._inputs(step, step.texts)
         if step.gather is None:
@@ -93,7 +93,7 @@ class _Contrastive(Loss):
         negatives = self._hard_negative_logits(step) if self.config.hard_negatives else None
         return contrastive_loss(image_logits, text_logits, step.pairs, negatives)
 
-    def _hard_negative_logits(self, step: TrainingStep) -> Tensor:
+    def _hard_negative_logits(self, step: GloriaStep) -> Tensor:
         """Return the logit of each text's hard negative with its image, (m,); -inf where there is none."""
         device = step.image_keys.device
         found = torch.full((len(step.batch.texts),), -torch.inf, device=device)
@@ -108,20 +108,20 @@ class _Contrastive(Loss):
 class GlobalContrastive(_Contrastive):
     """GLoRIA's global loss: the cosine of an image's and a text's global embedding."""
 
-    def _inputs(self, step: TrainingStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
+    def _inputs(self, step: GloriaStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
         return step.images.global_embedding, texts.global_embedding
 
-    def _compare(self, step: TrainingStep, images: Tensor, *texts: Tensor) -> Tensor:
+    def _compare(self, step: GloriaStep, images: Tensor, *texts: Tensor) -> Tensor:
         return self.config.global_temperature * cosine_similarity(texts[0], images)
 
 
 class LocalContrastive(_Contrastive):
     """GLoRIA's local loss: every word with the patches that it attends to (`local_similarity`)."""
 
-    def _inputs(self, step: TrainingStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
+    def _inputs(self, step: GloriaStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
         return step.image_keys, step.model.attention_queries(texts.word_embeddings), texts.attention_mask
 
-    def _compare(self, step: TrainingStep, images: Tensor, *texts: Tensor) -> Tensor:
+    def _compare(self, step: GloriaStep, images: Tensor, *texts: Tensor) -> Tensor:
         config = self.config
         settings = config.attention.softmaxes, step.model.temperature, config.word_temperature, config.compile
         return config.local_temperature * local_similarity(texts[0], texts[1], images, *settings)
@@ -130,8 +130,8 @@ class LocalContrastive(_Contrastive):
 class SentenceContrastive(_Contrastive):
     """The sentence with its best-fitting patch (`sentence_similarity`), which is what a sentence's heatmap shows."""
 
-    def _inputs(self, step: TrainingStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
+    def _inputs(self, step: GloriaStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
         return step.model.without_token(step.image_keys), step.model.attention_queries(texts.global_embedding)
 
-    def _compare(self, step: TrainingStep, images: Tensor, *texts: Tensor) -> Tensor:
+    def _compare(self, step: GloriaStep, images: Tensor, *texts: Tensor) -> Tensor:
         return self.config.local_temperature * sentence_similarity(texts[0], images, step.model.temperature)

@@ -15,7 +15,7 @@ from torch.nn.functional import softplus
 
 from rightlung.models.base import TrainingBatch
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.gloria.losses.base import Loss, TrainingStep, hard_negatives
+from rightlung.models.gloria.losses.base import GloriaStep, Loss, hard_negatives
 from rightlung.models.gloria.losses.contrastive import sentence_similarity
 
 
@@ -26,7 +26,7 @@ class _Sided(Loss):
         """Return the hard negatives."""
         return list(hard_negatives(batch).values())
 
-    def forward(self, step: TrainingStep) -> Tensor:
+    def forward(self, step: GloriaStep) -> Tensor:
         """Return the loss of all texts that have a hard negative; 0 if none has one."""
         negatives = hard_negatives(step.batch)
         if not negatives:
@@ -36,7 +36,7 @@ class _Sided(Loss):
         losses = self._compare(step, right, wrong, [batch.image_of_text[text] for text in negatives])
         return losses.sum() / len(batch.texts)
 
-    def _compare(self, step: TrainingStep, right: TextEmbeddings, wrong: TextEmbeddings, images: list[int]) -> Tensor:
+    def _compare(self, step: GloriaStep, right: TextEmbeddings, wrong: TextEmbeddings, images: list[int]) -> Tensor:
         """Return the loss of each text and its hard negative, (n,), in its image."""
         raise NotImplementedError
 
@@ -44,7 +44,7 @@ class _Sided(Loss):
 class SideRanking(_Sided):
     """The text must fit its image better than its hard negative (`sentence_similarity`)."""
 
-    def _compare(self, step: TrainingStep, right: TextEmbeddings, wrong: TextEmbeddings, images: list[int]) -> Tensor:
+    def _compare(self, step: GloriaStep, right: TextEmbeddings, wrong: TextEmbeddings, images: list[int]) -> Tensor:
         model = step.model
         patches = model.without_token(step.image_keys)[torch.tensor(images, device=model.device)]
         sentences = [model.attention_queries(text.global_embedding) for text in (right, wrong)]
@@ -55,7 +55,7 @@ class SideRanking(_Sided):
 class SideSeparation(_Sided):
     """The hard negative must attend to other patches than the text (`separation_loss`)."""
 
-    def _compare(self, step: TrainingStep, right: TextEmbeddings, wrong: TextEmbeddings, images: list[int]) -> Tensor:
+    def _compare(self, step: GloriaStep, right: TextEmbeddings, wrong: TextEmbeddings, images: list[int]) -> Tensor:
         first = 0 if step.model.no_attention_token is None else 1  # only patches count
         text, negative = (step.model.log_attention(one, step.image_keys, images)[:, first:] for one in (right, wrong))
         return separation_loss(text, negative)
@@ -64,7 +64,7 @@ class SideSeparation(_Sided):
 class SideAbstention(_Sided):
     """The hard negative must attend to the no-attention token, and the text to patches (`abstention_loss`)."""
 
-    def _compare(self, step: TrainingStep, right: TextEmbeddings, wrong: TextEmbeddings, images: list[int]) -> Tensor:
+    def _compare(self, step: GloriaStep, right: TextEmbeddings, wrong: TextEmbeddings, images: list[int]) -> Tensor:
         return abstention_loss(*(step.model.log_attention(text, step.image_keys, images) for text in (right, wrong)))
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from rightlung.models.base import TrainingBatch
 from rightlung.models.gloria.config import MaskLoss
-from rightlung.models.gloria.losses.base import Loss, TrainingStep
+from rightlung.models.gloria.losses.base import GloriaStep, Loss
 
 
 class MaskSupervision(Loss):
@@ -20,7 +20,7 @@ class MaskSupervision(Loss):
         """Return the phrases."""
         return list(batch.target("phrases")["texts"])
 
-    def forward(self, step: TrainingStep) -> Tensor:
+    def forward(self, step: GloriaStep) -> Tensor:
         """Return the sum over the phrases, divided by the number of images."""
         phrases, model = step.batch.target("phrases"), step.model
         if not phrases["texts"]:
