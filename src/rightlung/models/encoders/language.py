@@ -1,7 +1,7 @@
 """Language models: next-token decoders (GPT-2, causal BERT) and masked language models (BERT).
 
-A decoder can be conditioned in three ways (`DecoderCondition`): embeddings before the first token, keys and values for every
-layer (P-tuning v2, Liu et al., 2022), or cross-attention.
+A decoder can be conditioned in three ways (`DecoderCondition`): embeddings before the first token, keys and values for
+every layer (P-tuning v2, Liu et al., 2022), or cross-attention.
 """
 
 from __future__ import annotations
