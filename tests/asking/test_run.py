@@ -277,8 +277,8 @@ NONE_OF = "object implements none of the model protocols: ground, similarity, cl
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({**ONE, "conditions": ALL}, "images of two patients, but all of list are of one"),
-        ({**ONE, "conditions": ["random-sentence"]}, "needs sentences of two patients, but all of list are of one"),
+        ({**ONE, "conditions": ALL}, "images of two patients, but list has one"),
+        ({**ONE, "conditions": ["random-sentence"]}, "needs sentences of two patients, but list has one"),
         ({"conditions": ["swap-side"]}, "did you mean 'swap-sides'"),
         ({"conditions": []}, "at least one name"),
         ({"model": object()}, NONE_OF),
