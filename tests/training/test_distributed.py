@@ -203,8 +203,8 @@ def test_spread_weights_are_gathered_and_spread_again_bit_for_bit(together: Path
         assert {name: value.shape for name, value in average.items()} == shapes
         for name in shapes:
             assert found[f"optimizer/{name}/exp_avg"].shape == shapes[name]
-            assert torch.equal(found[f"average/{name}"], average[name])
-            assert not torch.equal(found[f"average/{name}"], found[f"weights/{name}"])
+            assert torch.equal(found[f"ema/{name}"], average[name])
+            assert not torch.equal(found[f"ema/{name}"], found[f"weights/{name}"])
 
 
 def test_alone_gathering_changes_nothing() -> None:
