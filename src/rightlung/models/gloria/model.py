@@ -23,7 +23,7 @@ from rightlung.core.checks import check_text
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
-from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer
+from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.stored import StoredModel
 from rightlung.models.encoders.text import TextEmbeddings
@@ -46,7 +46,7 @@ class Gloria(StoredModel):
 
     def __init__(self, config: GloriaConfig, tokenizer: str) -> None:
         super().__init__()
-        self.tokenizer = WordTokenizer(tokenizer, config.text.max_length)
+        self.tokenizer = config.text.read_tokenizer(tokenizer)
         self.image_encoder = ImageEncoder(config.image, config.dimension)
         self.text_encoder = TextEncoder(config.text, config.dimension, len(self.tokenizer))
         self.config = replace(config, image=self.image_encoder.config, text=self.text_encoder.config)
