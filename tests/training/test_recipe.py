@@ -150,7 +150,10 @@ def test_a_recipe_can_be_derived_from_a_derived_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("base: small.yaml\nseed: 4\n", "beside base there may only be changes, a list of field=value; got 'seed'"),
+        (
+            "base: small.yaml\nseed: 4\n",
+            "a recipe with base may only have changes, a list of field=value; got 'seed'",
+        ),
         ("base: small.yaml\nchanges: {seed: 4}\n", "base must name a recipe, and changes be a list of field=value"),
         ("base: small.yaml\nchanges: [1]\n", "base must name a recipe, and changes be a list"),
         ("base: [small.yaml]\n", "base must name a recipe"),

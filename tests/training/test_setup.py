@@ -120,7 +120,7 @@ def test_a_model_goes_on_with_another_configuration_and_the_weights_it_had(tmp_p
     [
         (
             "wrong-lung-retrained",
-            "model.start: 'wrong-lung-retrained' is no model here, but a recipe; train it first (rightlung train "
+            "model.start: 'wrong-lung-retrained' is a recipe, not a model; train it first (rightlung train "
             "wrong-lung-retrained --out RUN) and give --set model.start=RUN/model",
         ),
         ("./runs/none/model", "model.start: there is no model folder ./runs/none/model"),

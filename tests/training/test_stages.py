@@ -126,3 +126,43 @@ def test_stages_that_make_no_sense_are_named(tmp_path: Path) -> None:
         path.write_text(yaml.safe_dump({**SMALL, "stages": stages}), encoding="utf-8")
         with pytest.raises(InputError, match=said):
             read_stages(path)
+
+
+def test_a_stage_gives_way_to_the_command_line_and_starts_from_an_absolute_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stages = read_stages(staged(tmp_path), ["schedule.steps=1"], Path("run"))
+    assert [recipe.schedule.steps for recipe in stages.values()] == [1, 1]
+    assert stages["second"].model.start == str(tmp_path / "run" / "first" / "model")
+
+
+def test_patience_compares_losses_with_the_same_weights(tmp_path: Path) -> None:
+    """The weight of a falling loss rises so fast that the weighted loss would rise."""
+    changes = ["losses={supervised: [[0, 0.1], [1, 10]]}", "schedule={steps: 6, patience: 2}", "log_every=1",
+               "data.validation={source: 'phantom?count=8&seed=12', every: 2, cached: 8, grounded: 0}"]  # fmt: skip
+    run(tmp_path, *changes)
+    for row in read_log(tmp_path / "run" / "log.csv"):
+        if "validation loss" in row:
+            assert row["validation loss"] == pytest.approx(10 * row["validation supervised"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["losses={global: [[0, 0], [1, 1]]}"], "weight above 0, at every step"),
+        (["data.train[0].phrases=0"], r"data\.train\[0\]\.\w+ needs data\.train\[0\]\.phrases of at least 1"),
+        (["data.target_options={gaze: {}}"], "data.target_options.gaze is not used"),
+        (["data.train=[{source: 'phantom?count=4&seed=1'}]", "data.targets=[phrases]"], "phrases needs data.train"),
+        (
+            ["model.config.findings=[edema, nodule]", "data.targets=[labels]",
+             "data.target_options={labels: {findings: [nodule, edema]}}"],
+            "must equal model.config.findings",
+        ),
+    ],
+)  # fmt: skip
+def test_settings_that_would_train_on_nothing_or_on_the_wrong_thing_are_refused(
+    tmp_path: Path, changes: list[str], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        small(tmp_path, *changes)

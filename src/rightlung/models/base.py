@@ -123,7 +123,7 @@ class Reading:
 
 @runtime_checkable
 class Reader(Protocol):
-    """Says what it reads of a text. A map of a text that was not read is no answer to it."""
+    """Says what it reads of a text. If a text was truncated, its map does not answer it."""
 
     def reads(self, text: str) -> Reading:
         """Return what is read of a text."""
@@ -158,7 +158,8 @@ class TrainingBatch:
     def target(self, name: str) -> Target:
         """Return one of the targets; the error for a missing one says how to get it."""
         if name not in self.targets:
-            raise InputError(f"the model learns from {name}, which the batch lacks; add {name} to the recipe's data")
+            how = "set data.train[...].phrases to at least 1" if name == "phrases" else f"add {name} to data.targets"
+            raise InputError(f"the model learns from {name}, which the batch lacks: {how}")
         return self.targets[name]
 
     def to(self, device: torch.device | str) -> TrainingBatch:

@@ -42,7 +42,7 @@ class Augmentation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageChanges:
-    """What is done to each of ``n`` images: one number an image and kind of change, and the noise to be added."""
+    """What is done to each of ``n`` images: one value per image and change, and the noise."""
 
     turn: Tensor  # (n,) radians
     scale: Tensor  # (n,)

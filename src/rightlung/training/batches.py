@@ -132,7 +132,7 @@ class Mixture:
         return shares, chances
 
     def counts(self, number: int, rank: int) -> list[int]:
-        """Return how many images one process has of each entry: dealt out in turn, so that all have as many."""
+        """Return how many images one process has of each entry: distributed round-robin, so that all have as many."""
         units = [count // self.unit for count in self.joint(number)]
         ends = list(accumulate(units, initial=0))
         dealt = [(end + self.world - 1 - rank) // self.world for end in ends]  # units below each end that are its own

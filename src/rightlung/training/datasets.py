@@ -34,7 +34,7 @@ from rightlung.training.targets.base import Column, Rows, StudyFrame, TargetBuil
 CHUNK = {"cpu": 64, "cuda": 256}
 """Studies that are cached at a time."""
 FEW_PHANTOMS, FEW_STUDIES = 256, 20_000
-"""Studies that are made, or read, sooner than worker processes have started."""
+"""With fewer studies, starting worker processes takes longer than loading."""
 
 Advance = Callable[[int], None]
 

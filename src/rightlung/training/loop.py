@@ -98,6 +98,8 @@ class _Training:
         self.validation, self.unread = (
             setup.validation_batches(recipe, fabric.device, progress) if self.rank == 0 else ([], ())
         )
+        # Validation losses are compared across steps, so their weights must not change.
+        self._final_weights = recipe.loss_weights(recipe.schedule.steps)
         self.model = self._initial_model()
         self._set_up_optimizer(sharded)
         self.start = self._resume()
@@ -249,7 +251,7 @@ class _Training:
         if self.rank == 0 and self.validation and settings is not None:
             size = len(self.validation[0])
             with enough_memory(self.device, f"to validate with {size} images at a time", SMALLER):
-                found = validate(model, self.validation, self.recipe.loss_weights(step - 1), settings.grounded)
+                found = validate(model, self.validation, self._final_weights, settings.grounded)
             self.metrics.check_validation(step, self.validation[0], found)
         self.fabric.barrier()
         return found

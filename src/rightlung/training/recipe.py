@@ -28,7 +28,7 @@ Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Which model: a new one of a ``kind`` with a ``config``, or one that is there, to ``start`` from."""
+    """Which model: a new one of a ``kind`` with a ``config``, or an existing one to ``start`` from."""
 
     kind: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -152,13 +152,21 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if (self.model.kind is None) == (self.model.start is None):
-            raise InputError("model needs either kind (a new one) or start (one that is there), and not both")
+            raise InputError("model needs either kind (a new model) or start (an existing one), and not both")
         if not self.data.train:
             raise InputError("data.train must name at least one source")
         for name, weight in self.losses.items():
             check_curve(weight, f"losses.{name}")
-        if not any(value_at(weight, place / 100) > 0 for weight in self.losses.values() for place in range(101)):
-            raise InputError("losses must give at least one term of the model's loss a weight above 0")
+        points = {
+            0.0,
+            1.0,
+            *(point[0] for one in self.losses.values() if not isinstance(one, int | float) for point in one),
+        }
+        if not all(any(value_at(weight, place) > 0 for weight in self.losses.values()) for place in points):
+            raise InputError("losses must give at least one term of the model's loss a weight above 0, at every step")
+        findings, labels = self.model.config.get("findings"), self.data.target_options.get("labels", {}).get("findings")
+        if findings is not None and labels is not None and list(findings) != list(labels):
+            raise InputError("data.target_options.labels.findings must equal model.config.findings, in the same order")
         if self.schedule.patience is not None and self.data.validation is None:
             raise InputError("schedule.patience needs data.validation, whose loss it watches")
         target_builders(self.data)  # rejects unknown targets and settings
@@ -168,6 +176,9 @@ class Recipe:
         for number, entry in enumerate(self.data.train):
             check_curve(entry.share, f"data.train[{number}].share")
             check_curve(entry.probability, f"data.train[{number}].probability", 0, 1)
+            for name in ("from_other_studies", "sides_swapped", "without_side"):
+                if getattr(entry, name) > 0 and not entry.phrases:
+                    raise InputError(f"data.train[{number}].{name} needs data.train[{number}].phrases of at least 1")
             if entry.share == 0:
                 raise InputError(f"data.train[{number}].share must be above 0; got {entry.share}")
             if entry.from_other_studies + entry.sides_swapped > 1:
@@ -241,10 +252,10 @@ def read_stages(name_or_path: str | Path, changes: Sequence[str] = (), out: Path
         for stage, own in stages.items():
             table = copy.deepcopy(given)
             if recipes:
-                table["model"] = {"start": str(out / list(recipes)[-1] / "model")}
+                table["model"] = {"start": str((out / list(recipes)[-1] / "model").resolve())}
             general, special = ([one for one in changes if _stage_of(one) == name] for name in (None, stage))
-            _set_all(table, general)
             _set_all(table, own, f"stages, {stage}:")
+            _set_all(table, general)
             _set_all(table, [change.partition(":")[2] for change in special])
             recipes[stage] = read_settings(Recipe, table)
     except InputError as error:
@@ -280,7 +291,7 @@ def _derived(path: Path, given: Mapping[str, Any], above: tuple[Path, ...] = ())
     """
     for name in given:
         if name not in ("base", "changes"):
-            raise InputError(f"{path}: beside base there may only be changes, a list of field=value; got {name!r}")
+            raise InputError(f"{path}: a recipe with base may only have changes, a list of field=value; got {name!r}")
     base, changes = given["base"], given.get("changes") or []
     if not isinstance(base, str) or not _are_texts(changes):
         raise InputError(f"{path}: base must name a recipe, and changes be a list of field=value")

@@ -50,7 +50,7 @@ class Machine:
 
 
 def launched(recipe: Recipe, machine: Machine) -> Any:
-    """Start the processes. Wrong machines (no GPU, too many of them) are said in a sentence."""
+    """Start the processes. Raise `InputError` if the requested hardware is not available."""
     from lightning.fabric import Fabric
 
     torch.set_float32_matmul_precision("high")  # of matrix units on a GPU; a CPU's products stay as they are
@@ -66,7 +66,7 @@ def launched(recipe: Recipe, machine: Machine) -> Any:
         fabric.launch()
     except Exception as error:
         if isinstance(error, RuntimeError | ValueError) or type(error).__name__ == "MisconfigurationException":
-            raise InputError(f"this machine cannot run that: {' '.join(str(error).split())}") from None
+            raise InputError(f"cannot start training on this hardware: {' '.join(str(error).split())}") from None
         raise
     return fabric
 
@@ -161,7 +161,7 @@ def check_served(entry: DataEntry, studies: Dataset, place: str) -> None:
     sided = [sentence for sentence in sentences if sentence.seen and sentence.side is not None]
     own = any(sentence.seen is not None for sentence in sentences) or (labels and entry.prompts != 0)
     lent = any(sentence.targets and sentence.positive for sentence in sentences) and any(one.absent for one in texts)
-    one_side = "a sentence about one side whose findings are known not to lie on the other"
+    one_side = "a sentence with coded findings on one side only (a manifest gives them in phrases[].findings)"
     needs = [("text", entry.text == "report", any(one.report.strip() for one in texts), "a report")]
     if entry.phrases and by_labels:
         needs.append(("phrases", True, labels, "a label"))
@@ -211,6 +211,11 @@ def validation_batches(
     entry = settings.entry()
     studies = _open(entry, recipe, device, shown, "data.validation")
     size = min(recipe.batch_size, len(studies))
+    if entry.phrases and not isinstance(studies, PhantomDataset):
+        try:
+            check_served(entry, studies, "data.validation")
+        except InputError as error:
+            shown.tell(f"{error}; losses that learn from phrases say nothing there")
     batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation", data=recipe.data)
     what = f"to hold the {len(studies):,} studies of data.validation as batches"
     advice = f"try fewer, such as --set data.validation.cached={max(1, len(studies) // 2)}"
@@ -227,7 +232,7 @@ def keep_start(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) 
         except InputError as error:
             if start in shipped_recipes():
                 raise InputError(
-                    f"model.start: {start!r} is no model here, but a recipe; train it first (rightlung train {start} "
+                    f"model.start: {start!r} is a recipe, not a model; train it first (rightlung train {start} "
                     "--out RUN) and give --set model.start=RUN/model"
                 ) from None
             raise InputError(f"model.start: {error}") from None
@@ -242,7 +247,9 @@ def keep_start(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) 
     except InputError as error:
         raise InputError(f"model.config: {error}") from None
     if not isinstance(model, Trainable) or not isinstance(model, nn.Module):
-        raise InputError(f"a {type(model).__name__} cannot be trained: it is no torch.nn.Module that returns losses")
+        raise InputError(
+            f"a {type(model).__name__} cannot be trained: it must be a torch.nn.Module whose forward returns losses"
+        )
     save_model(model, folder.start)  # type: ignore[arg-type]  # which says what a model lacks that cannot be saved
 
 

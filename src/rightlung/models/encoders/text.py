@@ -121,7 +121,7 @@ class TextEncoder(nn.Module):
 
 
 def _word_sums(hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """Sum the tokens (n, length, d) of each word to (n, w, d), and return which of these are no padding (n, w)."""
+    """Sum the tokens (n, length, d) of each word to (n, w, d), and return which of these are not padding (n, w)."""
     count, length, width = hidden.shape
     place = tokens.word[..., None].expand(-1, -1, width)
     words = hidden.new_zeros(count, length, width).scatter_add(1, place, hidden)[:, 1:]  # 0: special tokens

@@ -118,7 +118,7 @@ def _block_similarity(
     softmaxes: int,
     word_temperature: float,
 ) -> Tensor:
-    """Return the similarity (t, i) of a block; only the first ``patches`` of an image are no padding."""
+    """Return the similarity (t, i) of a block; only the first ``patches`` of an image are not padding."""
     texts, words, _ = word_embeddings.shape
     images, padded, _ = patch_embeddings.shape
     scores = (word_embeddings.flatten(0, 1) @ patch_embeddings.flatten(0, 1).T).float()

@@ -169,6 +169,8 @@ class Gloria(StoredModel):
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the global embedding of each text, (texts, dimension), of unit length."""
+        if isinstance(texts, str):
+            raise InputError("encode_text takes a list of texts; pass [text]")
         words = [check_text(text, "a text") for text in texts]
         found = [torch.zeros(0, self.config.dimension)]
         with self.asking():

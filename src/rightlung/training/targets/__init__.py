@@ -10,6 +10,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
+from rightlung.core.errors import InputError
 from rightlung.core.settings import read_settings
 from rightlung.training.targets.base import TARGETS, TargetBuilder
 
@@ -27,7 +28,10 @@ def target_builders(data: Data) -> list[TargetBuilder]:
     asked = [entry.phrases for entry in data.train] + ([] if data.validation is None else [data.validation.phrases])
     names = [*(["phrases"] if any(asked) else []), *data.targets]
     for name in data.target_options:
-        TARGETS.find(name)
+        if TARGETS.find(name).name not in names:
+            raise InputError(f"data.target_options.{name} is not used: {name} is not in data.targets")
+    if "phrases" in data.targets and not any(asked):
+        raise InputError("data.targets: phrases needs data.train[...].phrases of at least 1")
     return [
         read_settings(TARGETS.find(name), data.target_options.get(name, {}), f"data.target_options.{name}")
         for name in dict.fromkeys(names)

@@ -176,7 +176,7 @@ def _from_another(texts: StudyTexts, drawing: Drawing) -> DrawnPhrase | None:
 
 
 def swappable(texts: StudyTexts) -> list[str]:
-    """Return sentences about one side as sentences about the other, where nothing of the kind lies."""
+    """Return sentences about one side as sentences about the other, if that has no such finding."""
     changed = [with_sides_exchanged(one.text) for one in texts.sentences if one.side is not None]
     return [text for text in changed if text is not None]
 
@@ -189,7 +189,7 @@ def _label_prompts(texts: StudyTexts, drawing: Drawing) -> list[DrawnPhrase]:
     if entry.unlabeled == "negative" or healthy:
         missing = drawing.findings - texts.present - texts.uncertain - {NO_FINDING}
         if healthy and entry.unlabeled == "unknown":
-            missing -= {DEVICES}  # "no finding" is said of patients with tubes
+            missing -= {DEVICES}  # reports say "no finding" of patients with tubes
     else:
         missing = texts.absent
     gone = stream.shuffled(sorted(missing))

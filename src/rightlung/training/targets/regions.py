@@ -88,7 +88,7 @@ class RegionTargets(TargetBuilder):
         boxes = torch.where(flipped, boxes[:, _OTHER_SIDE], boxes)  # what was the left lung is the right one
         images = torch.arange(len(boxes), device=boxes.device).repeat_interleave(boxes.shape[1])
         within = part.move_boxes(boxes.flatten(0, 1), images).view_as(boxes).clamp(0.0, 1.0)
-        present = (within[..., 2:] - within[..., :2] > LEAST_EXTENT).all(-1)  # NaN, unknown, is greater than nothing
+        present = (within[..., 2:] - within[..., :2] > LEAST_EXTENT).all(-1)  # unknown boxes are NaN: False
         return {
             "boxes": torch.where(present[..., None], within, 0.0),
             "present": present,
