@@ -86,7 +86,7 @@ class Run:
         self.folder = folder
         self.start = time.monotonic()
         self.results: dict[str, Any] = {}
-        self._log = (folder / "log.txt").open("w", encoding="utf-8")
+        (folder / "log.txt").write_text("", encoding="utf-8")
 
     def elapsed(self) -> float:
         """Seconds since the start."""
@@ -96,8 +96,8 @@ class Run:
         """Write a line to the log and to standard output."""
         line = f"{self.elapsed():7.1f} s  {text}"
         print(line, flush=True)
-        self._log.write(line + "\n")
-        self._log.flush()
+        with (self.folder / "log.txt").open("a", encoding="utf-8") as log:
+            log.write(line + "\n")
 
     def note(self, name: str, value: Any) -> None:
         """Add a result and write all results."""

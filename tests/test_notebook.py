@@ -41,6 +41,7 @@ def one_thread() -> Iterator[None]:
 def test_the_notebook_runs_and_its_audit_is_a_data_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     plt.switch_backend("agg")
+    plt.close("all")  # figures that other tests left
     names: dict[str, Any] = {}
     shown = [run("".join(cell["source"]), names) for cell in CELLS if cell["cell_type"] == "code"]
     assert len(plt.get_fignums()) == 4

@@ -36,8 +36,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_model_of_ones_own_takes_fewer_than_thirty_lines() -> None:
-    assert len(block("class Bright").splitlines()) < 30
+def test_a_model_of_ones_own_takes_fewer_than_forty_lines() -> None:
+    assert len(block("class Bright").splitlines()) < 40
 
 
 def test_it_grounds_a_phantom_image_where_it_is_bright(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,7 +68,7 @@ def test_it_is_saved_and_loaded_as_the_page_says(own: Path) -> None:
 def test_the_list_on_the_page_runs(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rightlung.load("bright:Bright")
     exec(compile(block("list_models"), str(PAGE), "exec"), {})
-    assert "bright bright ('ground',) 0 Points at what is bright." in capsys.readouterr().out
+    assert "bright bright ('ground',) Point at bright pixels." in capsys.readouterr().out
 
 
 def test_a_trusted_pickle_is_converted_as_the_page_says(own: Path) -> None:

@@ -85,7 +85,7 @@ class Tiny(nn.Module):
         one, other = 5 * images @ all_texts.T, 5 * texts @ all_images.T
         losses = {"global": (cross_entropy(one, own) + cross_entropy(other, own)) / 2}
         losses["supervised"] = features.sum() * 0
-        if len(batch.targets["phrases"]["texts"]):
+        if "phrases" in batch.targets and batch.targets["phrases"]["texts"]:
             maps = self.maps(features[batch.targets["phrases"]["images"]], batch.targets["phrases"]["texts"])
             losses["supervised"] = self.supervised(maps, batch)
         if self.settings["poison"] in batch.ids:

@@ -325,8 +325,8 @@ def test_what_a_bare_source_cannot_serve_is_refused(settings: dict[str, Any], sa
         ({}, r"masks: no study of .* has a phrase with a mask or a box; set masks: none"),
         ({"masks": "regions"}, r"masks: no study of .* has a phrase with the box of a region"),
         ({"masks": "none", "from_other_studies": 0.1}, "from_other_studies: no study of"),
-        ({"masks": "none", "sides_swapped": 0.1}, r"sides_swapped: no study of .* about one side"),
-        ({"masks": "none", "without_side": 0.1}, r"without_side: no study of .* about one side"),
+        ({"masks": "none", "sides_swapped": 0.1}, r"sides_swapped: no study of .* on one side only"),
+        ({"masks": "none", "without_side": 0.1}, r"without_side: no study of .* on one side only"),
     ],
 )
 def test_what_sentences_without_sides_and_boxes_cannot_serve_is_refused(settings: dict[str, Any], said: str) -> None:
