@@ -47,7 +47,7 @@ def test_predictions_of_another_source_are_refused_and_strangers_listed(written:
         run(written, Others(6))
     done = run(written, Cards(4, phrases=3))
     assert sum("has no study" in problem for problem in done.problems) == 2
-    assert sum("has 3 phrases" in problem for problem in done.problems) == 4
+    assert sum("has 3 phrases and no phrase:3" in problem for problem in done.problems) == 4
     assert done.result["counts"]["phrases"] == 12
 
 

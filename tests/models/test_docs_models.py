@@ -36,8 +36,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_model_of_ones_own_takes_fewer_than_forty_lines() -> None:
-    assert len(block("class Bright").splitlines()) < 40
+def test_a_model_of_ones_own_takes_fewer_than_thirty_lines() -> None:
+    assert len(block("class Bright").splitlines()) < 30
 
 
 def test_it_grounds_a_phantom_image_where_it_is_bright(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

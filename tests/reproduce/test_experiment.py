@@ -108,7 +108,7 @@ def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
         ({"changes": ("schedule.steps=9",)}, "retrained was trained with another recipe, which differs in schedule"),
         (
             {"changes": ("uniter:optimizer.learning_rate=1e-4",)},
-            "uniter was trained with .*differs in optimizer",
+            "uniter was trained with .*differs in optimizer.learning_rate",
         ),
         ({"changes": ("nonsense.x=9",)}, "unknown field of Recipe 'nonsense'"),
         ({"train": "phantom?count=30&seed=5"}, r"differs in data.train\[0\].source"),

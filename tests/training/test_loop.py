@@ -180,7 +180,8 @@ def test_a_loss_that_is_no_number_stops_with_its_batch_kept(tmp_path: Path) -> N
 
 
 def test_too_little_memory_is_answered_with_a_batch_size_that_fits(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"batch_size 12; 3 would fit: --set batch_size=3 --set gradient_acc.*=4"):
+    said = "batch_size 12; 3 would fit: --set batch_size=3 --set gradient_accumulation=4"
+    with pytest.raises(InputError, match=said):
         run(tmp_path, "model.config.breaks_above=5", "batch_size=12")
     with pytest.raises(InputError, match="even for a batch of 1"):
         run(tmp_path, "model.config.breaks_above=0", name="none")
