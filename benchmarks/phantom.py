@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 import torch
 
 from rightlung.phantom.config import PhantomConfig, default_config
+from rightlung.phantom.loader import CHUNK, PhantomLoader
 from rightlung.phantom.prepare import prepare
 from rightlung.phantom.render import paint, render
 from rightlung.phantom.report import write_report
-from rightlung.phantom.stream import CHUNK, PhantomStream
 from rightlung.phantom.study import iterate_studies, study_scene
 from rightlung.scoring.threads import usable_cores
 
@@ -106,7 +106,7 @@ def stream_rate(config: PhantomConfig, batch: int, size: int, device: str, worke
             yield range(first, first + batch)
             first += batch
 
-    batches = PhantomStream(config, 1, size, device, workers).batches(indices())
+    batches = PhantomLoader(config, 1, size, device, workers).batches(indices())
     # What was made ahead while the workers started would flatter the rate.
     for _ in range(2 + 2 * max(workers, 1) * CHUNK // batch):
         next(batches)

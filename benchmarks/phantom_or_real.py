@@ -45,7 +45,7 @@ from rightlung.studies.sources import Address, Source
 
 FloatArray = NDArray[np.float64]
 
-GEOMETRY_ONLY = dict.fromkeys(("brightness", "contrast", "gamma", "noise", "blur", "cut_out"), 0.0)
+GEOMETRY_ONLY = dict.fromkeys(("brightness", "contrast", "gamma", "noise", "blur", "cutout"), 0.0)
 
 
 def views(side: int) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:

@@ -71,7 +71,12 @@ def train_all(run: Run, arguments: argparse.Namespace, sources: dict[str, str]) 
     config = model_config(FINDINGS, arguments.size, arguments.width, arguments.blocks)
     new = {"kind": "classifier", "config": config}
     real = {"source": sources["learn"], "unlabeled": "negative"}
-    phantom = {"source": sources["phantom"], "cached": arguments.phantom, "phrases": 4, "prompts": 1.0}
+    phantom = {
+        "source": sources["phantom"],
+        "cached_studies": arguments.phantom,
+        "phrases_per_image": 4,
+        "prompt_share": 1.0,
+    }
     share = arguments.phantom_share
     mixed = [real | {"share": 1 - share}, phantom | {"share": share}]
     stronger = Augmentation().times(arguments.phantom_augmentation)

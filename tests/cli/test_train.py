@@ -57,7 +57,7 @@ def test_studies_that_cannot_be_read_are_told_and_make_the_exit_code_3(call: Run
     assert len(left_out) == 1
     assert "0.png" in left_out[0]
     assert json.loads((tmp_path / "run" / "finished.json").read_text())["left_out"] == left_out
-    validation = f"data.validation={{source: '{good}', phrases: 0}}"
+    validation = f"data.validation={{source: '{good}', phrases_per_image: 0}}"
     judged = call(*command, validation, "--out", "judged")
     assert judged.returncode == 3, judged.stderr
     assert "1 studies could not be used and were left out:" in judged.stderr

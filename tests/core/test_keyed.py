@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from rightlung.core.keyed import Stream, key_number, text_digest, text_generator
+from rightlung.core.keyed import RandomStream, key_number, text_digest, text_generator
 
 
 def test_a_digest_tells_where_each_text_ends() -> None:
@@ -19,6 +19,6 @@ def test_a_digest_tells_where_each_text_ends() -> None:
 
 def test_numbers_follow_from_the_key() -> None:
     assert key_number(7, 0, "body") == int.from_bytes(hashlib.blake2b(b"7/0/body", digest_size=8).digest(), "big")
-    assert Stream(7, 0, "body").shuffled(range(9)) == Stream(7, 0, "body").shuffled(range(9))
+    assert RandomStream(7, 0, "body").shuffled(range(9)) == RandomStream(7, 0, "body").shuffled(range(9))
     seed = int.from_bytes(hashlib.blake2b(b"1:05:probe", digest_size=16).digest(), "big")
     assert (text_generator(0, "probe").random(5) == np.random.default_rng(seed).random(5)).all()

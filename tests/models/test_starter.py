@@ -17,7 +17,7 @@ from rightlung.models.gloria import Gloria
 from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.scoring.localisation import score
-from rightlung.training.recipe import read_recipe
+from rightlung.training.recipe_file import read_recipe
 
 FOLDER = Path(rightlung.__file__).parent / "models" / "shipped" / "starter"
 SEED = 991  # neither of training (11), nor of validation (12), nor of measuring (13), nor of the demonstration

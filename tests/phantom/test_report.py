@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from rightlung.core import Box, Polarity
 from rightlung.core.errors import InputError
-from rightlung.core.keyed import Stream
+from rightlung.core.keyed import RandomStream
 from rightlung.lexicon import FINDINGS, IMAGENOME_REGIONS, REGIONS, side_of, sides_in
 from rightlung.lexicon.findings import broader_findings
 from rightlung.phantom.config import FINDING_ORDER, PhantomConfig, default_config
@@ -178,14 +178,14 @@ def test_noise_changes_neither_links_nor_sides_nor_findings_nor_negations(made: 
             changed += clean.text.lower().rstrip(".") != rough.text.lower().rstrip(".")
     assert changed > 500
     text = "Without right pleural effusion, cannot exclude left pneumothorax."
-    assert {slip(text, Stream(number)) for number in range(200)} == {text}
+    assert {slip(text, RandomStream(number)) for number in range(200)} == {text}
 
 
 def test_templates_choose_fill_and_agree() -> None:
-    texts = {polish(expand("(a/an {x}|no {x})", Stream(n), {"x": "effusion"})) for n in range(50)}
+    texts = {polish(expand("(a/an {x}|no {x})", RandomStream(n), {"x": "effusion"})) for n in range(50)}
     assert texts == {"An effusion.", "No effusion."}
     with pytest.raises(InputError, match="unclosed bracket"):
-        expand("(a|b", Stream(0), {})
+        expand("(a|b", RandomStream(0), {})
 
 
 def test_a_report_holds_every_sentence_in_its_section(made: Made) -> None:

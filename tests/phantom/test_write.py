@@ -64,7 +64,10 @@ def test_masks_of_anatomy_and_lesions_and_the_gaze_map_lie_in_the_folder(written
     for row, study in zip(rows, streamed, strict=True):
         stored = [(entry["label"], read_mask(written / entry["file"])) for entry in row["masks"]]
         assert stored[:3] == list(study.extra["anatomy_masks"].items())
-        assert [mask for _, mask in stored[3:]] == list(study.extra["lesion_masks"])
+        lesions = study.extra["lesion_masks"]
+        assert [mask for _, mask in stored[3 : 3 + len(lesions)]] == list(lesions)
+        devices = [one.mask for one in study.located_findings if "support devices" in one.findings]
+        assert stored[3 + len(lesions) :] == [("support devices", mask) for mask in devices]
         gaze = np.array(row["gaze"]["values"]).reshape(row["gaze"]["grid"]) / row["gaze"]["units"]
         assert study.gaze is not None
         assert np.abs(gaze - study.gaze.values).max() <= 0.5e-5 + 1e-9

@@ -183,8 +183,8 @@ def test_a_variant_that_cannot_be_trained_is_found_before_training_and_the_rest_
         raise InputError("no power")
 
     monkeypatch.setattr(experiment, "train", fails)
-    changed = replace(copy, changes=("thirty-shot:data.train[0].examples=25",))
-    with pytest.raises(InputError, match="asks for 25, but only"):  # nothing would come of it
+    changed = replace(copy, changes=("thirty-shot:data.train[0].few_shot_studies=25",))
+    with pytest.raises(InputError, match="is 25, but only"):  # nothing would come of it
         left_out(replace(changed, only=("thirty-shot",)))
     few, uniter = left_out(changed, say=order.append)
     assert order.index("uniter") > next(n for n, text in enumerate(order) if "thirty-shot cannot be trained" in text)

@@ -82,19 +82,19 @@ def test_few_shots_start_from_the_run_of_their_own_seed_and_keep_their_thirty(tm
     recipe = recipe_of(plan(tmp_path), job("thirty-shot", 2))
     assert recipe.model.start == str(tmp_path / "runs" / "retrained-seed2" / "model")
     assert (recipe.schedule.steps, recipe.schedule.patience) == (500, 25)
-    assert (recipe.data.train[0].examples, recipe.batch_size) == (30, 30)
+    assert (recipe.data.train[0].few_shot_studies, recipe.batch_size) == (30, 30)
     assert recipe_of(plan(tmp_path, quick=True), job("thirty-shot")).schedule.patience == 3
 
 
 def test_a_change_is_for_all_or_for_one_and_leaves_thirty_shots_thirty() -> None:
     changes = (
-        "schedule.steps=3000", "batch_size=256", "data.train[0].examples=5", "optimizer.learning_rate=1",
-        "data.size=96",
+        "schedule.steps=3000", "batch_size=256", "data.train[0].few_shot_studies=5", "optimizer.learning_rate=1",
+        "data.image_size=96",
         "sided:optimizer.learning_rate=2", "thirty-shot:schedule.steps=400", "sided-seed2:seed=9",
     )  # fmt: skip
     assert changes_of(changes, job("thirty-shot")) == [
         "optimizer.learning_rate=1",
-        "data.size=96",
+        "data.image_size=96",
         "schedule.steps=400",
     ]
     assert changes_of(changes, job("sided")) == [*changes[:5], "optimizer.learning_rate=2"]
@@ -110,7 +110,7 @@ def test_studies_of_ones_own_win_over_those_of_the_recipes(tmp_path: Path) -> No
         data = recipe_of(plan(tmp_path, quick=quick, **OWN), job(slug)).data
         assert data.validation is not None
         assert (data.train[0].source, data.validation.source) == (OWN["train"], OWN["validation"])
-        assert (data.train[0].cached, data.validation.cached) == pools
+        assert (data.train[0].cached_studies, data.validation.cached_studies) == pools
 
 
 def test_a_changed_field_makes_another_digest_and_another_place_does_not(tmp_path: Path) -> None:

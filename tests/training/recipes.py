@@ -13,18 +13,19 @@ from rightlung.models.folder import load_folder
 from rightlung.training.checkpoint import last_checkpoint
 from rightlung.training.log import TrainingProgress
 from rightlung.training.loop import Machine, TrainingOutcome, train
-from rightlung.training.recipe import Recipe, read_recipe
+from rightlung.training.recipe import Recipe
+from rightlung.training.recipe_file import read_recipe
 
 CPU = Machine(accelerator="cpu")
 SMALL: dict[str, Any] = {
     "model": {"kind": "tests.training.tiny:Tiny", "config": {"dropout": 0.1}},
     "data": {
-        "size": 64,
-        "grid": 8,
+        "image_size": 64,
+        "mask_grid": 8,
         "workers": 0,
         "train": [
-            {"source": "phantom?count=16&seed=11", "cached": 16, "phrases": 3, "from_other_studies": 0.2,
-             "sides_swapped": 0.2, "without_side": 0.3, "prompts": 0.2},
+            {"source": "phantom?count=16&seed=11", "cached_studies": 16, "phrases_per_image": 3,
+             "from_other_studies": 0.2, "sides_swapped": 0.2, "without_side": 0.3, "prompt_share": 0.2},
         ],
     },
     "losses": {"global": 1.0, "supervised": 0.5},

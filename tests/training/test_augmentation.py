@@ -23,7 +23,7 @@ def test_augmentation_of_nothing_changes_nothing() -> None:
 def test_masks_move_along_with_the_images_and_nothing_is_mirrored() -> None:
     images = torch.zeros(16, 1, 64, 64)
     images[:, :, 20:28, 8:16] = 1.0  # on the left, above the middle
-    changes = drawn(images, Augmentation(brightness=0, contrast=0, gamma=0, noise=0, blur=0, cut_out=0), 1)
+    changes = drawn(images, Augmentation(brightness=0, contrast=0, gamma=0, noise=0, blur=0, cutout=0), 1)
     changed, masks = apply_changes(images, changes), move_masks(images, changes)
     assert not torch.allclose(changed, images, atol=0.1)
     torch.testing.assert_close(changed, masks, atol=1e-3, rtol=0)

@@ -19,16 +19,21 @@ from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.training.augmentation import Augmentation
-from rightlung.training.batches import Batches, Mixture, Sampler, divided
+from rightlung.training.batches import Batches, Mixture, Sampler, split_by_shares
 from rightlung.training.datasets import Dataset
 from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.setup import open_studies
 
 CPU = torch.device("cpu")
 ENTRY = DataEntry(
-    source="phantom?count=24&seed=11", cached=24, phrases=4, from_other_studies=0.2, sides_swapped=0.2, prompts=0.2
+    source="phantom?count=24&seed=11",
+    cached_studies=24,
+    phrases_per_image=4,
+    from_other_studies=0.2,
+    sides_swapped=0.2,
+    prompt_share=0.2,
 )
-DATA = Data(train=(ENTRY,), size=64, grid=16, workers=0)
+DATA = Data(train=(ENTRY,), image_size=64, mask_grid=16, workers=0)
 
 
 def opened(entry: DataEntry, data: Data = DATA) -> tuple[DataEntry, Dataset]:
@@ -63,14 +68,14 @@ def same(one: TrainingBatch, other: TrainingBatch) -> bool:
 
 def test_a_batch_follows_from_its_number_alone(pool: tuple[DataEntry, Dataset]) -> None:
     batches = Batches([pool], 5, 7, CPU, Augmentation(mirror=0.3))
-    in_turn = list(batches.from_number(0, 4))
+    in_turn = list(batches.from_index(0, 4))
     assert same(in_turn[3], Batches([pool], 5, 7, CPU, Augmentation(mirror=0.3)).one(3))
     assert not same(in_turn[2], in_turn[3])
     assert not same(in_turn[3], Batches([pool], 5, 8, CPU, Augmentation(mirror=0.3)).one(3))
 
 
 def test_processes_share_out_the_batch_that_one_would_have(pool: tuple[DataEntry, Dataset], manifest: str) -> None:
-    other = opened(DataEntry(source=manifest, phrases=2, share=0.5, from_other_studies=0.3))
+    other = opened(DataEntry(source=manifest, phrases_per_image=2, share=0.5, from_other_studies=0.3))
     entries = [pool, other]
     alone = Batches(entries, 12, 1, CPU, Augmentation(mirror=0.3)).one(2)
     parts = [Batches(entries, 6, 1, CPU, Augmentation(mirror=0.3), rank=rank, world=2).one(2) for rank in (0, 1)]
@@ -92,7 +97,7 @@ def test_processes_share_out_the_batch_that_one_would_have(pool: tuple[DataEntry
 
 
 def test_a_pool_and_a_flow_give_the_same_batches(pool: tuple[DataEntry, Dataset]) -> None:
-    flow = opened(replace(ENTRY, cached=None))
+    flow = opened(replace(ENTRY, cached_studies=None))
     assert type(flow[1]) is not type(pool[1])
     assert same(Batches([flow], 5, 7, CPU).one(3), Batches([pool], 5, 7, CPU).one(3))
 
@@ -122,7 +127,9 @@ def test_images_are_the_studies_pictures(pool: tuple[DataEntry, Dataset]) -> Non
 
 def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
     still = Augmentation().times(0)
-    entry = opened(DataEntry(source="phantom?count=128&seed=11", cached=128, phrases=8, positive=0.9))
+    entry = opened(
+        DataEntry(source="phantom?count=128&seed=11", cached_studies=128, phrases_per_image=8, positive_share=0.9)
+    )
     plain = Batches([entry], 128, 7, CPU, still).one(0)
     flipped = Batches([entry], 128, 7, CPU, replace(still, mirror=1.0)).one(0)
     turned = [not torch.allclose(a, b, atol=1e-3) for a, b in zip(plain.images, flipped.images, strict=True)]
@@ -170,36 +177,36 @@ def test_what_moves_out_of_the_picture_is_neither_there_nor_not(pool: tuple[Data
 
 def test_each_study_comes_once_before_any_comes_again() -> None:
     deck = Sampler(10, "key")
-    assert sorted(deck.numbers(0, 10)) == list(range(10))
-    assert sorted(deck.numbers(10, 20)) == list(range(10))
-    assert deck.numbers(0, 10) != deck.numbers(10, 20)
-    assert deck.numbers(7, 13) == deck.numbers(0, 20)[7:13]
-    assert Sampler(3_000_000, "key").numbers(5, 8) == [5, 6, 7]
+    assert sorted(deck.indices(0, 10)) == list(range(10))
+    assert sorted(deck.indices(10, 20)) == list(range(10))
+    assert deck.indices(0, 10) != deck.indices(10, 20)
+    assert deck.indices(7, 13) == deck.indices(0, 20)[7:13]
+    assert Sampler(3_000_000, "key").indices(5, 8) == [5, 6, 7]
 
 
 def test_batches_are_divided_by_the_shares() -> None:
     shares = (0.75, 0.2, 0.05)
-    assert divided(100, shares) == [75, 20, 5]
-    assert sum(divided(37, shares)) == 37
+    assert split_by_shares(100, shares) == [75, 20, 5]
+    assert sum(split_by_shares(37, shares)) == 37
     three = [DataEntry(source="x", share=share) for share in shares]
     with pytest.raises(InputError, match=r"data.train\[2\].share: 0.05 of a batch of 4 is less than one image"):
         Mixture(three, 4, ())
 
 
 def test_other_sources_are_letterboxed_with_their_boxes_and_may_hide_them(manifest: str) -> None:
-    entry = DataEntry(source=manifest, phrases=3)
+    entry = DataEntry(source=manifest, phrases_per_image=3)
     batch = Batches([opened(entry)], 6, 1, CPU).one(0)
     assert batch.images.shape == (6, 1, 64, 64)
     assert batch.targets["phrases"]["located"].any()
-    hidden = Batches([opened(replace(entry, masks="none"))], 6, 1, CPU).one(0)
+    hidden = Batches([opened(replace(entry, phrase_masks="none"))], 6, 1, CPU).one(0)
     assert not hidden.targets["phrases"]["located"].any()
     assert float(hidden.targets["phrases"]["masks"].sum()) == 0.0
 
 
 def test_a_source_read_by_workers_gives_what_a_pool_gives(manifest: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = DataEntry(source=manifest, phrases=3)
+    entry = DataEntry(source=manifest, phrases_per_image=3)
     pooled = Batches([opened(entry)], 3, 1, CPU).one(1)
-    monkeypatch.setattr("rightlung.training.setup.MOST_HELD", 1)
+    monkeypatch.setattr("rightlung.training.setup.CACHE_WHOLE_BELOW", 1)
     flow = opened(entry, replace(DATA, workers=1))
     assert same(Batches([flow], 3, 1, CPU).one(1), pooled)
 
@@ -213,8 +220,8 @@ def test_a_pool_leaves_out_pictures_that_cannot_be_read(manifest: str, tmp_path:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        (replace(ENTRY, cached=25), "25 is more than the 24 studies"),
-        (replace(ENTRY, source="phantom?count=24&seed=11&size=96"), "says size=96, but data.size is 64"),
+        (replace(ENTRY, cached_studies=25), "25 is more than the 24 studies"),
+        (replace(ENTRY, source="phantom?count=24&seed=11&size=96"), "says size=96, but data.image_size is 64"),
         (replace(ENTRY, source="fantom?count=4"), "did you mean 'phantom'"),
     ],
 )
@@ -224,6 +231,6 @@ def test_sources_that_do_not_fit_are_refused(entry: DataEntry, said: str) -> Non
 
 
 def test_pictures_too_small_for_a_phantom_are_refused_by_the_name_of_the_field() -> None:
-    for entry in (ENTRY, replace(ENTRY, cached=None)):
-        with pytest.raises(InputError, match=r"^data\.size: the phantom's size must be .* from 64 to .*; got 32"):
-            opened(entry, replace(DATA, size=32))
+    for entry in (ENTRY, replace(ENTRY, cached_studies=None)):
+        with pytest.raises(InputError, match=r"^data\.image_size: the phantom's size must be .* from 64 to .*; got 32"):
+            opened(entry, replace(DATA, image_size=32))

@@ -13,38 +13,40 @@ from rightlung import open_source
 from rightlung.core import InputError, OutputError
 from rightlung.phantom.config import default_config
 from rightlung.phantom.write import PhantomJob, write_phantom
+from rightlung.training.annotations import StudyAnnotations, StudySentence
 from rightlung.training.cache import DiskCache
-from rightlung.training.datasets import CachedDataset, Loading, PhantomDataset
+from rightlung.training.datasets import CachedDataset, LoadOptions, PhantomDataset
 from rightlung.training.recipe import DataEntry
-from rightlung.training.study_texts import StudySentence, StudyTexts
-from rightlung.training.targets.base import Rows
-from rightlung.training.targets.phrases import Phrases, united_masks
+from rightlung.training.targets.base import RaggedTensor
+from rightlung.training.targets.phrases import Phrases, union_masks
 from rightlung.training.targets.regions import RegionTargets
 from tests.training.test_batches import DATA, opened
 
 CPU = torch.device("cpu")
-ENTRY = DataEntry(source="phantom?count=6&seed=11", cached=5, phrases=2)
+ENTRY = DataEntry(source="phantom?count=6&seed=11", cached_studies=5, phrases_per_image=2)
 
 
 def place(folder: Path, source: str = ENTRY.source, count: int = 5, size: int = 64, grid: int = 16) -> DiskCache:
-    return DiskCache(folder, open_source(source), count, Loading(ENTRY, size, grid, [Phrases()], CPU, 0))
+    return DiskCache(folder, open_source(source), count, LoadOptions(ENTRY, size, grid, [Phrases()], CPU, 0))
 
 
 def identical(one: CachedDataset, other: CachedDataset) -> bool:
-    columns, others = one.samples.columns, other.samples.columns
+    columns, others = one.loaded.columns, other.loaded.columns
     for name, column in columns.items():
-        if isinstance(column, Rows):
-            assert isinstance(found := others[name], Rows)
-            assert torch.equal(column.all().nan_to_num(-9), found.all().nan_to_num(-9))
+        if isinstance(column, RaggedTensor):
+            assert isinstance(found := others[name], RaggedTensor)
+            assert torch.equal(column.concatenated().nan_to_num(-9), found.concatenated().nan_to_num(-9))
             assert list(column.counts) == list(found.counts)
         else:
             assert column == others[name]
     return (
-        torch.equal(one.samples.images, other.samples.images)
+        torch.equal(one.loaded.images, other.loaded.images)
         and columns.keys() == others.keys()
-        and [one.texts(number) for number in range(len(one))] == [other.texts(number) for number in range(len(other))]
+        and [one.annotations(number) for number in range(len(one))]
+        == [other.annotations(number) for number in range(len(other))]
         and list(one.problems) == list(other.problems)
-        and (one.findings, one.served, one.samples.grid) == (other.findings, other.served, other.samples.grid)
+        and (one.findings, one.available_targets, one.loaded.grid)
+        == (other.findings, other.available_targets, other.loaded.grid)
     )
 
 
@@ -56,7 +58,9 @@ def cached() -> CachedDataset:
 
 
 def test_a_cache_is_the_same_after_it_was_kept(tmp_path: Path, cached: CachedDataset) -> None:
-    known = CachedDataset(cached.samples, [cached.texts(n) for n in range(5)], cached.served, ["odd \ud800"])
+    known = CachedDataset(
+        cached.loaded, [cached.annotations(n) for n in range(5)], cached.available_targets, ["odd \ud800"]
+    )
     kept = place(tmp_path / "new" / "folder")
     assert kept.read(CPU) is None
     kept.write(known)
@@ -72,7 +76,9 @@ def test_the_second_run_finds_the_cache_and_paints_nothing(
     data = replace(DATA, cache_folder=str(tmp_path))
     first = opened(ENTRY, data)[1]
     monkeypatch.setattr(PhantomDataset, "cached", lambda *_: pytest.fail("filled again"))
-    second = opened(replace(ENTRY, texts=4, mirrored=True), data)[1]  # what is asked of the studies does not matter
+    second = opened(replace(ENTRY, texts_per_image=4, mirror_pairs=True), data)[
+        1
+    ]  # what is asked of the studies does not matter
     assert isinstance(first, CachedDataset)
     assert isinstance(second, CachedDataset)
     assert identical(cached, first)
@@ -81,7 +87,7 @@ def test_the_second_run_finds_the_cache_and_paints_nothing(
 
 def test_some_of_a_kept_cache_are_chosen_after_it_was_read(tmp_path: Path) -> None:
     data = replace(DATA, cache_folder=str(tmp_path))
-    entry = replace(ENTRY, examples=2)
+    entry = replace(ENTRY, few_shot_studies=2)
     assert [len(opened(one, data)[1]) for one in (entry, entry, ENTRY)] == [2, 2, 5]
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -95,10 +101,12 @@ def test_whatever_a_cache_is_made_from_makes_another_cache(tmp_path: Path, monke
         place(tmp_path, count=4),
         place(tmp_path, size=96),
         place(tmp_path, grid=8),
-        DiskCache(tmp_path, source, 5, Loading(replace(ENTRY, masks="regions"), 64, 16, [Phrases()], CPU, 0)),
-        DiskCache(tmp_path, source, 5, Loading(replace(ENTRY, masks="none"), 64, 16, [Phrases()], CPU, 0)),
-        DiskCache(tmp_path, source, 5, Loading(ENTRY, 64, 16, [Phrases(), RegionTargets()], CPU, 0)),
-        DiskCache(tmp_path, source, 5, Loading(ENTRY, 64, 16, [Phrases(), RegionTargets(("edema",))], CPU, 0)),
+        DiskCache(
+            tmp_path, source, 5, LoadOptions(replace(ENTRY, phrase_masks="regions"), 64, 16, [Phrases()], CPU, 0)
+        ),
+        DiskCache(tmp_path, source, 5, LoadOptions(replace(ENTRY, phrase_masks="none"), 64, 16, [Phrases()], CPU, 0)),
+        DiskCache(tmp_path, source, 5, LoadOptions(ENTRY, 64, 16, [Phrases(), RegionTargets()], CPU, 0)),
+        DiskCache(tmp_path, source, 5, LoadOptions(ENTRY, 64, 16, [Phrases(), RegionTargets(("edema",))], CPU, 0)),
     ]
     monkeypatch.setattr("rightlung.training.cache.__version__", "99")
     places.append(place(tmp_path))
@@ -108,8 +116,10 @@ def test_whatever_a_cache_is_made_from_makes_another_cache(tmp_path: Path, monke
 def test_exact_masks_regions_and_neither_do_not_get_into_each_others_way(tmp_path: Path) -> None:
     data = replace(DATA, cache_folder=str(tmp_path))
     for _ in range(2):
-        caches = [opened(replace(ENTRY, masks=kind), data)[1] for kind in ("exact", "regions", "none")]
-        targets = [sum(len(told.targets) for n in range(5) for told in one.texts(n).sentences) for one in caches]
+        caches = [opened(replace(ENTRY, phrase_masks=kind), data)[1] for kind in ("exact", "regions", "none")]
+        targets = [
+            sum(len(told.locations) for n in range(5) for told in one.annotations(n).sentences) for one in caches
+        ]
         assert targets[2] == 0 < targets[0] < targets[1]
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -163,7 +173,7 @@ def test_a_damaged_cache_is_refused_with_its_folder(tmp_path: Path, cached: Cach
     elif damage == "other facts":
         facts.write_text("[1, 2]")
     elif damage == "fewer facts":
-        facts.write_text(json.dumps(whole | {"texts": whole["texts"][:-1]}))
+        facts.write_text(json.dumps(whole | {"annotations": whole["annotations"][:-1]}))
     else:
         (tensors if damage == "no tensors" else facts).unlink()
     with pytest.raises(InputError, match=r"the cached studies cannot be read \(.+\); remove the folder") as caught:
@@ -180,12 +190,12 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, cached: Cached
 def test_texts_come_back_from_json_as_they_were() -> None:
     sentences = (
         StudySentence("a", (0, 2), frozenset({"mass", "nodule"}), "left", True, ("left lung",)),
-        StudySentence("b", seen=False),
-        StudySentence("c", seen=None),
+        StudySentence("b", visible=False),
+        StudySentence("c", visible=None),
     )
     some = frozenset({"x"}), frozenset({"y", "z"}), frozenset({"w"})
-    texts = StudyTexts("id", sentences, "a b c", *some, {"mass": (0, 2)}, ("q", "p"))
-    assert StudyTexts.from_json(json.loads(json.dumps(asdict(texts), default=sorted))) == texts
+    texts = StudyAnnotations("id", sentences, "a b c", *some, {"mass": (0, 2)}, ("q", "p"))
+    assert StudyAnnotations.from_json(json.loads(json.dumps(asdict(texts), default=sorted))) == texts
 
 
 @pytest.mark.parametrize("address", ["phantom?count=4&seed=11", "manifest"])
@@ -196,7 +206,9 @@ def test_every_target_is_cached_as_it_was_built(tmp_path: Path, address: str) ->
     options = {"labels": {"findings": ["edema"]}, "regions": {"findings": ["pleural effusion"]}}
     targets = ("boxes", "regions", "gaze", "labels", "report")
     data = replace(DATA, targets=targets, target_options=options, cache_folder=str(tmp_path / "cache"))
-    first, second = (opened(DataEntry(source=address, cached=4, phrases=2), data)[1] for _ in range(2))
+    first, second = (
+        opened(DataEntry(source=address, cached_studies=4, phrases_per_image=2), data)[1] for _ in range(2)
+    )
     assert isinstance(first, CachedDataset)
     assert isinstance(second, CachedDataset)
     assert identical(first, second)
@@ -206,16 +218,18 @@ def test_every_target_is_cached_as_it_was_built(tmp_path: Path, address: str) ->
         "boxes/labels",
         "regions/findings",
         "gaze/maps",
-    } <= first.samples.columns.keys()
+    } <= first.loaded.columns.keys()
 
 
 def test_some_of_the_studies_keep_their_images_and_masks(cached: CachedDataset) -> None:
-    some = cached.only([4, 1])
-    assert [some.texts(number).id for number in range(2)] == [cached.texts(4).id, cached.texts(1).id]
+    some = cached.select([4, 1])
+    assert [some.annotations(number).id for number in range(2)] == [cached.annotations(4).id, cached.annotations(1).id]
     (here,), (there,) = (list(one.load([numbers])) for one, numbers in ((some, [1, 0]), (cached, [1, 4])))
     assert torch.equal(here.images, there.images)
-    targets = [(place, one.targets) for place, number in enumerate((1, 4)) for one in cached.texts(number).sentences]
-    found, wanted = (united_masks(one.columns["phrases/masks"], targets, 16, CPU) for one in (here, there))
+    targets = [
+        (place, one.locations) for place, number in enumerate((1, 4)) for one in cached.annotations(number).sentences
+    ]
+    found, wanted = (union_masks(one.columns["phrases/masks"], targets, 16, CPU) for one in (here, there))
     assert torch.equal(found, wanted)
     assert found.any()
     assert len(some) == 2

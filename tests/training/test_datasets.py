@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from rightlung.core import Box, Mask, Phrase, Polarity, Study
-from rightlung.core.keyed import Stream
+from rightlung.core.keyed import RandomStream
 from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.studies.sources import Source
+from rightlung.training.annotations import MaskKind, annotate_study
 from rightlung.training.batches import Batches
-from rightlung.training.datasets import CachedDataset, Loading, Samples, SourceDataset
+from rightlung.training.datasets import CachedDataset, LoadedStudies, LoadOptions, SourceDataset
 from rightlung.training.recipe import DataEntry
-from rightlung.training.study_texts import MaskKind, texts_of_study
-from rightlung.training.targets.base import Drawing, Rows
-from rightlung.training.targets.phrases import Phrases, draw_phrases, united_masks
+from rightlung.training.targets.base import DrawContext, RaggedTensor
+from rightlung.training.targets.phrases import Phrases, draw_phrases, union_masks
 from rightlung.training.targets.regions import RegionTargets
 from tests.training.test_batches import opened
 
@@ -46,33 +46,33 @@ class One(Source):
 
     def __init__(self, study: Study) -> None:
         super().__init__("made-by-hand")
-        self.only = study
+        self.select = study
 
     @property
     def ids(self) -> list[str]:
-        return [self.only.id]
+        return [self.select.id]
 
     def _build(self, position: int) -> Study:
-        return self.only
+        return self.select
 
     def _position(self, study_id: str) -> int | None:
-        return 0 if study_id == self.only.id else None
+        return 0 if study_id == self.select.id else None
 
 
-def read(masks: MaskKind, size: int = 16, grid: int = 8, study: Study = STUDY) -> tuple[SourceDataset, Samples]:
-    entry = DataEntry(source="x", phrases=1, masks=masks)
-    data = SourceDataset(One(study), Loading(entry, size, grid, [Phrases(), RegionTargets()], CPU, 0))
+def read(masks: MaskKind, size: int = 16, grid: int = 8, study: Study = STUDY) -> tuple[SourceDataset, LoadedStudies]:
+    entry = DataEntry(source="x", phrases_per_image=1, phrase_masks=masks)
+    data = SourceDataset(One(study), LoadOptions(entry, size, grid, [Phrases(), RegionTargets()], CPU, 0))
     return data, next(iter(data.load([[0]])))
 
 
-def boxes_of(samples: Samples) -> torch.Tensor:
+def boxes_of(samples: LoadedStudies) -> torch.Tensor:
     column = samples.columns["regions/boxes"]
-    assert isinstance(column, Rows)
-    return column.all()
+    assert isinstance(column, RaggedTensor)
+    return column.concatenated()
 
 
-def united(samples: Samples, *targets: tuple[int, ...]) -> torch.Tensor:
-    return united_masks(samples.columns["phrases/masks"], [(0, numbers) for numbers in targets], samples.grid, CPU)
+def united(samples: LoadedStudies, *targets: tuple[int, ...]) -> torch.Tensor:
+    return union_masks(samples.columns["phrases/masks"], [(0, numbers) for numbers in targets], samples.grid, CPU)
 
 
 def squares(rows: slice, columns: slice) -> np.ndarray:
@@ -104,9 +104,9 @@ def test_the_boxes_of_a_high_image_are_moved_across() -> None:
 
 def test_exact_targets_are_masks_and_else_boxes() -> None:
     data, samples = read("exact", size=80)
-    told = data.texts(0).sentences
-    assert [len(one.targets) for one in told] == [1, 0, 1, 0]
-    found = united(samples, told[0].targets, told[2].targets)
+    told = data.annotations(0).sentences
+    assert [len(one.locations) for one in told] == [1, 0, 1, 0]
+    found = united(samples, told[0].locations, told[2].locations)
     # Cells are ten pixels a side, and there are twenty empty rows above the image.
     np.testing.assert_array_equal(found[0], squares(slice(4, 5), slice(4, 5)))
     np.testing.assert_array_equal(found[1], squares(slice(2, 4), slice(0, 2)))
@@ -114,9 +114,9 @@ def test_exact_targets_are_masks_and_else_boxes() -> None:
 
 def test_region_targets_are_the_boxes_of_the_regions_and_of_the_lungs_that_contain_them() -> None:
     data, samples = read("regions", size=80, grid=8)
-    told = data.texts(0).sentences
-    assert [len(one.targets) for one in told] == [1, 1, 0, 1]  # this study has no box of the heart
-    lung = united(samples, told[0].targets, told[1].targets, told[3].targets)
+    told = data.annotations(0).sentences
+    assert [len(one.locations) for one in told] == [1, 1, 0, 1]  # this study has no box of the heart
+    lung = united(samples, told[0].locations, told[1].locations, told[3].locations)
     wanted = squares(slice(2, 6), slice(4, 7))
     wanted[2:6, 7] = 0.2  # 0.875 to 0.9 of a cell that is 0.125 wide
     for found in lung:
@@ -125,22 +125,22 @@ def test_region_targets_are_the_boxes_of_the_regions_and_of_the_lungs_that_conta
 
 def test_no_targets_are_none() -> None:
     data, samples = read("none")
-    assert all(not one.targets for one in data.texts(0).sentences)
-    assert not data.texts(0).targets_of
+    assert all(not one.locations for one in data.annotations(0).sentences)
+    assert not data.annotations(0).finding_locations
     assert "phrases/masks" not in samples.columns
 
 
 def test_the_regions_of_a_negation_are_not_where_something_is() -> None:
-    facts, _ = texts_of_study(STUDY, "regions")
-    assert [told.seen for told in facts.sentences] == [True, False, True, True]
-    entry = DataEntry(source="x", phrases=8)
-    drawn = {one.text: one for one in draw_phrases(facts, Drawing(entry, Stream(1), lambda: facts))}
+    facts, _ = annotate_study(STUDY, "regions")
+    assert [told.visible for told in facts.sentences] == [True, False, True, True]
+    entry = DataEntry(source="x", phrases_per_image=8)
+    drawn = {one.text: one for one in draw_phrases(facts, DrawContext(entry, RandomStream(1), lambda: facts))}
     assert not drawn["no mass in the left lung"].present
-    assert not drawn["no mass in the left lung"].targets
+    assert not drawn["no mass in the left lung"].locations
     # An example has a place whether something is there or not: what the sentence is about.
-    examples = replace(entry, examples=1, positive=1.0)
-    shown = draw_phrases(facts, Drawing(examples, Stream(1), lambda: facts))
-    assert sorted((one.text, one.present, bool(one.targets)) for one in shown) == [
+    examples = replace(entry, few_shot_studies=1, positive_share=1.0)
+    shown = draw_phrases(facts, DrawContext(examples, RandomStream(1), lambda: facts))
+    assert sorted((one.text, one.present, bool(one.locations)) for one in shown) == [
         ("about the left lung", True, True),
         ("mass in the left lower zone", True, True),
         ("no mass in the left lung", False, True),
@@ -148,12 +148,12 @@ def test_the_regions_of_a_negation_are_not_where_something_is() -> None:
 
 
 def test_phantoms_with_region_targets_have_the_pictures_of_those_with_exact_ones() -> None:
-    entry = DataEntry(source="phantom?count=6&seed=11", cached=6, phrases=3)
-    exact, regions = (opened(replace(entry, masks=kind))[1] for kind in ("exact", "regions"))
+    entry = DataEntry(source="phantom?count=6&seed=11", cached_studies=6, phrases_per_image=3)
+    exact, regions = (opened(replace(entry, phrase_masks=kind))[1] for kind in ("exact", "regions"))
     assert isinstance(exact, CachedDataset)
     assert isinstance(regions, CachedDataset)
-    assert int((exact.samples.images.int() - regions.samples.images.int()).abs().max()) <= 1
-    batch = Batches([(replace(entry, masks="regions"), regions)], 6, 1, CPU).one(0)
+    assert int((exact.loaded.images.int() - regions.loaded.images.int()).abs().max()) <= 1
+    batch = Batches([(replace(entry, phrase_masks="regions"), regions)], 6, 1, CPU).one(0)
     studies = {study.id: study for study in make_studies(default_config(), 11, range(6), 64)}
     checked = 0
     for number, text in enumerate(batch.targets["phrases"]["texts"]):
@@ -173,10 +173,10 @@ def test_phantoms_with_region_targets_have_the_pictures_of_those_with_exact_ones
 
 
 def test_phantoms_may_hide_where_things_are() -> None:
-    entry = DataEntry(source="phantom?count=6&seed=11", cached=6, phrases=3, masks="none")
+    entry = DataEntry(source="phantom?count=6&seed=11", cached_studies=6, phrases_per_image=3, phrase_masks="none")
     batch = Batches([opened(entry)], 6, 1, CPU).one(0)
     assert not batch.targets["phrases"]["located"].any()
     assert not batch.targets["phrases"]["masks"].any()
-    flow = Batches([opened(replace(entry, cached=None))], 6, 1, CPU).one(0)
+    flow = Batches([opened(replace(entry, cached_studies=None))], 6, 1, CPU).one(0)
     assert list(flow.targets["phrases"]["texts"]) == list(batch.targets["phrases"]["texts"])
     assert not flow.targets["phrases"]["located"].any()

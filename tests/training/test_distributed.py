@@ -28,7 +28,7 @@ from rightlung.training.fsdp import ShardedWeights, named_parameters
 from rightlung.training.log import read_log
 from rightlung.training.loop import Machine, _Inputs, _LossModule, train
 from rightlung.training.recipe import Optimizer
-from rightlung.training.setup import open_all
+from rightlung.training.setup import open_datasets
 from rightlung.training.weights import Weights, build_optimizer, frozen_copy, set_learning_rate
 from tests.training.recipes import quiet, same, small, written
 from tests.training.tiny import Tiny
@@ -64,7 +64,7 @@ SIDED = GLORIA | {
     "hard_negatives": True,
     "duplicate_texts": "ignore",
 }
-SEVERAL = ("data.train[0].texts=3", "data.train[0].mirrored=true", "data.train[0].text=abnormal")
+SEVERAL = ("data.train[0].texts_per_image=3", "data.train[0].mirror_pairs=true", "data.train[0].paired_text=abnormal")
 """Texts an image, mirror images: for a GLoRIA, which can learn from them."""
 
 
@@ -78,7 +78,7 @@ def _models() -> dict[str, nn.Module]:
 
 
 def _batches(folder: Path, size: int, rank: int, world: int, *changes: str) -> TrainingBatch:
-    entries = open_all(small(folder, *changes), CPU, quiet())
+    entries = open_datasets(small(folder, *changes), CPU, quiet())
     return Batches(entries, size, 5, CPU, Augmentation(mirror=0.2), rank=rank, world=world).one(0)
 
 
@@ -217,8 +217,11 @@ def test_a_recipe_runs_in_two_processes_by_a_flag_alone(tmp_path: Path) -> None:
         "optimizer={name: sgd, learning_rate: 0.05, weight_decay: 0, betas: [0.9, 0]}",
         "schedule={steps: 9, patience: 2}",
     ]
-    changes += ["model.config.dropout=0", "data.train[0].phrases=2", "log_every=1"]
-    changes += ["data.validation={source: 'phantom?count=8&seed=12', every: 1, cached: 8, phrases: 2, grounded: 0}"]
+    changes += ["model.config.dropout=0", "data.train[0].phrases_per_image=2", "log_every=1"]
+    changes += [
+        "data.validation={source: 'phantom?count=8&seed=12', every: 1, cached_studies: 8, phrases_per_image: 2}",
+        "data.validation.grounded_phrases=0",
+    ]
     train(small(tmp_path, *changes, "batch_size=8"), tmp_path / "one", machine=Machine("cpu"), progress=quiet())
     options = [part for change in [*changes, "batch_size=4"] for part in ("--set", change)]
     command = [sys.executable, "-m", "rightlung", "train", str(written(tmp_path)), "--out", str(tmp_path / "two")]

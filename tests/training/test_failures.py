@@ -17,7 +17,7 @@ from rightlung.training.failures import load_batch, save_batch
 from tests.training.recipes import run
 from tests.training.tiny import Tiny
 
-VALIDATION = "data.validation={source: 'phantom?count=8&seed=12', every: 1, cached: 8}"
+VALIDATION = "data.validation={source: 'phantom?count=8&seed=12', every: 1, cached_studies: 8}"
 
 
 def nothing_kept(folder: Path) -> bool:
@@ -95,8 +95,10 @@ def test_spoilt_weights_of_an_old_checkpoint_do_not_become_a_model(tmp_path: Pat
 
 def test_a_run_goes_on_in_as_many_processes_as_it_began_in(tmp_path: Path) -> None:
     checkpoint = one_step(tmp_path)
-    assert checkpoint.facts["processes"] == 1
-    save_checkpoint(tmp_path / "run" / "checkpoints", replace(checkpoint, facts={**checkpoint.facts, "processes": 2}))
+    assert checkpoint.metadata["processes"] == 1
+    save_checkpoint(
+        tmp_path / "run" / "checkpoints", replace(checkpoint, metadata={**checkpoint.metadata, "processes": 2})
+    )
     with pytest.raises(InputError, match=r"began in 2 processes and would go on in 1 process, .*--devices and --nodes"):
         run(tmp_path, "schedule.steps=1", resume=True)
 
@@ -109,7 +111,9 @@ def test_too_little_memory_for_a_pool_is_answered_with_a_smaller_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CachedDataset, "filled", no_memory)
-    said = r"cpu has too little memory to hold the 16 studies of data.train\[0\], .*--set data.train\[0\].cached=8"
+    said = (
+        r"cpu has too little memory to hold the 16 studies of data.train\[0\], .*--set data.train\[0\].cached_studies=8"
+    )
     with pytest.raises(InputError, match=said):
         run(tmp_path)
 
@@ -155,6 +159,6 @@ def test_a_batch_that_failed_is_kept_with_all_that_it_has(tmp_path: Path) -> Non
 
 def test_sizes_that_no_batch_can_have_are_passed_over_when_one_that_fits_is_looked_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"batch_size 12; 6 would fit"):
-        run(tmp_path, "model.config.breaks_above=7", "batch_size=12", "data.train[0].mirrored=true")
+        run(tmp_path, "model.config.breaks_above=7", "batch_size=12", "data.train[0].mirror_pairs=true")
     with pytest.raises(InputError, match=r"too little memory for a batch of 12, and even for a batch of 6$"):
-        run(tmp_path, "model.config.breaks_above=3", "batch_size=12", "data.train[0].mirrored=true", name="less")
+        run(tmp_path, "model.config.breaks_above=3", "batch_size=12", "data.train[0].mirror_pairs=true", name="less")

@@ -15,7 +15,7 @@ import rightlung
 from rightlung.cli.main import app
 from rightlung.core import InputError
 from rightlung.training.loop import train
-from rightlung.training.recipe import read_recipe
+from rightlung.training.recipe_file import read_recipe
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_shipped_model_learns_from_pairs_alone(pairs: Path, tmp_path: Path) -> None:
     changes = [
         f"data.train[0].source=manifest:{pairs}?split=train", f"data.validation.source=manifest:{pairs}?split=val",
-        "data.train[1].cached=4", "data.workers=0", "schedule={steps: 2}", "batch_size=4", "ema=0",
+        "data.train[1].cached_studies=4", "data.workers=0", "schedule={steps: 2}", "batch_size=4", "ema=0",
     ]  # fmt: skip
     command = ["train", "fine-tune", "--out", str(tmp_path / "run"), "--accelerator", "cpu", "--json"]
     done = CliRunner().invoke(app, command + [part for change in changes for part in ("--set", change)])

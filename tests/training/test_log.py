@@ -9,7 +9,7 @@ from pathlib import Path
 import PIL.Image
 import pytest
 
-from rightlung.training.log import Board, Log, TrainingProgress, draw_curve
+from rightlung.training.log import Log, TensorBoard, TrainingProgress, draw_curve
 
 
 def test_without_a_terminal_a_line_tells_throughput_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_tensorboard_gets_the_figures_where_it_is_installed(tmp_path: Path, monk
     module = types.ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    board = Board(tmp_path, 7)
+    board = TensorBoard(tmp_path, 7)
     board.add({"step": 8, "loss": 0.5})
     board.close()
     assert written == [("loss", 0.5, 8), ("closed", 0.0, 0)]
@@ -47,7 +47,7 @@ def test_tensorboard_gets_the_figures_where_it_is_installed(tmp_path: Path, monk
 
 def test_without_tensorboard_nothing_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    board = Board(tmp_path, 0)
+    board = TensorBoard(tmp_path, 0)
     board.add({"step": 1, "loss": 0.5})
     board.close()
     assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,9 +18,10 @@ from rightlung.core import InputError, OutputError
 from rightlung.models.folder import load_folder
 from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
 from rightlung.training.failures import load_batch
-from rightlung.training.log import Log, read_log
+from rightlung.training.log import Log, TrainingProgress, read_log
 from rightlung.training.loop import train
-from rightlung.training.recipe import Recipe, read_recipe
+from rightlung.training.recipe import Recipe
+from rightlung.training.recipe_file import read_recipe
 from rightlung.training.weights import learning_rate_at
 from tests.training.recipes import CPU, final_weights, quiet, run, same, small
 from tests.training.tiny import Tiny
@@ -28,7 +30,7 @@ from tests.training.tiny import Tiny
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("loop")
-    validation = "data.validation={source: 'phantom?count=8&seed=12', every: 4, cached: 8}"
+    validation = "data.validation={source: 'phantom?count=8&seed=12', every: 4, cached_studies: 8}"
     run(folder, validation, "schedule.steps=12", "losses.supervised=1")
     return folder / "run"
 
@@ -107,7 +109,7 @@ def test_ctrl_c_keeps_the_step_and_resuming_ends_with_the_same_weights(tmp_path:
 
 
 def test_the_schedule_rises_and_falls_along_a_cosine(tmp_path: Path) -> None:
-    schedule = "schedule={steps: 110, warmup_steps: 10, final_factor: 0.1}"
+    schedule = "schedule={steps: 110, warmup_steps: 10, final_learning_rate_factor: 0.1}"
     recipe = small(tmp_path, schedule, "optimizer.learning_rate=2.0")
     assert [learning_rate_at(step, recipe) for step in (0, 4, 9)] == pytest.approx([0.2, 1.0, 2.0])
     for step in (10, 35, 60, 109):
@@ -133,11 +135,11 @@ def test_accumulating_two_batches_is_the_mean_of_their_gradients(tmp_path: Path)
 
 def batches_of(recipe: Recipe, count: int) -> Sequence[object]:
     from rightlung.training.batches import Batches
-    from rightlung.training.setup import open_all
+    from rightlung.training.setup import open_datasets
 
-    entries = open_all(recipe, torch.device("cpu"), quiet())
+    entries = open_datasets(recipe, torch.device("cpu"), quiet())
     batches = Batches(entries, recipe.batch_size, recipe.seed, torch.device("cpu"), recipe.augmentation)
-    return list(batches.from_number(0, count))
+    return list(batches.from_index(0, count))
 
 
 def test_gradients_are_clipped_and_some_parameters_may_have_a_rate_of_their_own(tmp_path: Path) -> None:
@@ -228,8 +230,44 @@ def test_a_checkpoint_that_is_damaged_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "step-00000003.safetensors").write_bytes(whole[:-3])
     found = last_checkpoint(tmp_path)
     assert found is not None
-    assert (found.step, found.facts, found.tensors["a"].tolist()) == (2, {"n": 2}, [2, 2, 2])
+    assert (found.step, found.metadata, found.tensors["a"].tolist()) == (2, {"n": 2}, [2, 2, 2])
     assert last_checkpoint(tmp_path / "none") is None
+
+
+def test_a_run_without_a_readable_checkpoint_is_restarted_only_on_request(tmp_path: Path) -> None:
+    for name in ("run", "whole"):
+        run(tmp_path, "schedule.steps=6", name=name)
+    folder = tmp_path / "run"
+    (folder / "finished.json").unlink()
+    for path in (folder / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(
+        InputError, match=r"checkpoints: no checkpoint can be read; add --restart to train again from st"
+    ):
+        run(tmp_path, "schedule.steps=6", resume=True)
+    outcome = train(small(tmp_path, "schedule.steps=6"), folder, restart=True, machine=CPU, progress=quiet())
+    assert outcome.resumed_from == 0
+    assert same(final_weights(folder), final_weights(tmp_path / "whole"))
+
+
+def test_a_run_says_that_its_last_checkpoint_is_damaged(tmp_path: Path) -> None:
+    run(tmp_path, "schedule.steps=6")
+    (tmp_path / "run" / "finished.json").unlink()
+    last = tmp_path / "run" / "checkpoints" / "step-00000006.safetensors"
+    last.write_bytes(last.read_bytes()[:-3])
+    told: list[str] = []
+    progress = TrainingProgress(say=told.append)
+    outcome = train(small(tmp_path, "schedule.steps=6"), tmp_path / "run", resume=True, machine=CPU, progress=progress)
+    assert outcome.resumed_from == 3
+    assert f"{last} is damaged; the run continues from step 3" in told
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"step": 1}'])
+def test_a_damaged_outcome_is_named(finished: Path, tmp_path: Path, content: str) -> None:
+    copy = shutil.copytree(finished, tmp_path / "run")
+    (copy / "finished.json").write_text(content)
+    with pytest.raises(InputError, match=r"run/finished\.json"):
+        train(read_recipe(copy / "recipe.yaml"), copy, resume=True, machine=CPU, progress=quiet())
 
 
 def test_a_log_goes_on_after_the_checkpoint_and_forgets_what_will_come_again(tmp_path: Path) -> None:

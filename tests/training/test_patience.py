@@ -17,7 +17,7 @@ from tests.training.tiny import Tiny
 
 LOSSES = [3.0, 2.0, 2.5, 2.0, 1.5, 1.5, 1.75, 1.6, 1.0, 0.5]
 """At steps 2, 4, 6, …: the last lower one of a patience of 3 is the fifth, so that the run ends with the eighth."""
-CHANGES = ("data.validation={source: 'phantom?count=4&seed=12', every: 2, cached: 4, grounded: 0}",
+CHANGES = ("data.validation={source: 'phantom?count=4&seed=12', every: 2, cached_studies: 4, grounded_phrases: 0}",
            "schedule={steps: 20, patience: 3}", "checkpoint_every=5", "log_every=3")  # fmt: skip
 
 

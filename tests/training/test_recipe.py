@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rightlung.core import InputError
-from rightlung.training.recipe import differing_fields, read_recipe, recipe_text, shipped_recipes
+from rightlung.training.recipe import differing_fields, recipe_text
+from rightlung.training.recipe_file import read_recipe, shipped_recipes
 from tests.training.recipes import small, written
 
 
@@ -34,7 +35,7 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("data.train[0].shares=1", r"field of data\.train\[0\] 'shares'; did you mean 'share'"),
         ("data.train[0].share=0", r"data\.train\[0\]\.share must be above 0"),
         ("data.train.0.from_other_studies=1.5", r"data\.train\[0\]\.from_other_studies must be from 0 to 1; got 1.5"),
-        ("data.train[0].prompts=lables", r"data\.train\[0\].*prompts must be a share from 0 to 1 or 'labels'"),
+        ("data.train[0].prompt_share=lables", r"data\.train\[0\]\.prompt_share must be a number"),
         ("data.train[7].share=1", "there are 1 entries"),
         ("data.train=[]", r"data\.train must name at least one"),
         ("schedule.steps=0", r"schedule\.steps must be at least 1"),
@@ -44,16 +45,16 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("losses.global=-1", r"losses\.global must be at least 0"),
         ("augmentation.mirror=2", r"augmentation\.mirror must be from 0 to 1"),
         ("model.start=starter", "either kind .* or start"),
-        ("data.train[0].texts=0", r"data\.train\[0\]\.texts must be from 1 to 1000; got 0"),
-        ("data.train[0].text_of=anothers", r"text_of 'anothers'; did you mean 'another'"),
+        ("data.train[0].texts_per_image=0", r"data\.train\[0\]\.texts_per_image must be from 1 to 1000; got 0"),
+        ("data.train[0].pairing=randoms", r"pairing 'randoms'; did you mean 'random'"),
         ("data.train[0].masked_words=1.2", r"data\.train\[0\]\.masked_words must be from 0 to 1; got 1.2"),
         ("data.train[0].masked_entities=-1", r"data\.train\[0\]\.masked_entities must be from 0 to 1"),
-        ("data.train[0].mirrored=1", r"data\.train\[0\]\.mirrored must be .*; got 1"),
-        ("data.train[0].examples=0", r"data\.train\[0\]\.examples must be at least 1; got 0"),
-        ("data.train[0].masks=false", r"data\.train\[0\]\.masks must be .*; got False"),
-        ("data.train[0].masks=region", r"masks 'region'; did you mean 'regions'"),
-        ("data.validation={source: x, examples: 0}", r"data\.validation\.examples must be at least 1"),
-        ("data.validation={source: x, masks: boxes}", r"data\.validation\.masks 'boxes'"),
+        ("data.train[0].mirror_pairs=1", r"data\.train\[0\]\.mirror_pairs must be .*; got 1"),
+        ("data.train[0].few_shot_studies=0", r"data\.train\[0\]\.few_shot_studies must be at least 1; got 0"),
+        ("data.train[0].phrase_masks=false", r"data\.train\[0\]\.phrase_masks must be .*; got False"),
+        ("data.train[0].phrase_masks=region", r"masks 'region'; did you mean 'regions'"),
+        ("data.validation={source: x, few_shot_studies: 0}", r"data\.validation\.few_shot_studies must be at least 1"),
+        ("data.validation={source: x, phrase_masks: boxes}", r"data\.validation\.phrase_masks 'boxes'"),
         ("data.targets=[region]", "unknown target 'region'; did you mean 'regions'"),
         ("data.target_options={label: {}}", "unknown target 'label'; did you mean 'labels'"),
         ("data.targets=[labels]", r"data\.target_options\.labels: findings must name at least one finding"),
@@ -66,8 +67,12 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("data.train[0].share=[[0, 1], [2, 1]]", r"share: a point's fraction of the run must be from 0 to 1; got 2"),
         ("data.train[0].probability=1.5", r"data\.train\[0\]\.probability must be from 0 to 1; got 1.5"),
         ("data.train[0].probability=[[0, -1]]", r"data\.train\[0\]\.probability must be from 0 to 1; got -1"),
-        ("data.draw=some", r"data\.draw 'some'"),
+        ("data.sources_per_batch=some", r"data\.sources_per_batch 'some'"),
         ("schedule.patience=3", r"schedule\.patience needs data\.validation"),
+        ("data.train[²].share=1", "there are 1 entries, numbered from 0; got '²'"),
+        ("seed=" + 5000 * "[", "the value '\\[+\\.\\.\\. is not YAML"),
+        ("seed=" + 5000 * "9", "seed: the value '9+... has a value that YAML cannot read"),
+        ("seed='" + 5000 * "9" + "'", r"seed must be a whole number; got '9{56}\.\.\.$"),
         ("seed", "field=value"),
         ("seed.sub=1", "seed has no fields"),
     ],
@@ -92,6 +97,25 @@ def test_numbers_may_be_written_as_people_do(tmp_path: Path) -> None:
         ("seed: 1\nseed: 2\n", "'seed' is given twice"),
         ("!!python/object/apply:os.getcwd []\n", "is not YAML"),
         ("", "must be a table of fields"),
+        *(
+            (f"card: {value}\n", "has a value that YAML cannot read")
+            for value in (
+                "2001-13-45",
+                "!!int abc",
+                "!!float abc",
+                "!!bool abc",
+                "!!timestamp abc",
+                "0b_",
+                "0x_",
+                5000 * "9",
+            )
+        ),
+        ("model: &a [*a]\n", "more than 100,000 values once its aliases are expanded"),
+        (
+            "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+            + "".join(f"a{n}: &a{n} [{', '.join(10 * [f'*a{n - 1}'])}]\n" for n in range(1, 10)),
+            "more than 100,000 values once its aliases are expanded",
+        ),
     ],
 )
 def test_what_is_no_recipe_is_refused_with_the_file_named(tmp_path: Path, content: str, said: str) -> None:
@@ -110,8 +134,8 @@ def test_a_recipe_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
 
 
 def test_the_fields_in_which_two_recipes_differ_are_named(tmp_path: Path) -> None:
-    recipe, other = small(tmp_path), small(tmp_path, "data.train[0].phrases=1", "seed=4", "losses.global=2")
-    assert differing_fields(recipe, other) == ["data.train[0].phrases", "losses", "seed"]
+    recipe, other = small(tmp_path), small(tmp_path, "data.train[0].phrases_per_image=1", "seed=4", "losses.global=2")
+    assert differing_fields(recipe, other) == ["data.train[0].phrases_per_image", "losses", "seed"]
     assert differing_fields(recipe, small(tmp_path)) == []
 
 
@@ -123,8 +147,10 @@ def derived(folder: Path, content: str) -> Path:
 
 
 def test_a_derived_recipe_is_its_base_with_the_changes(tmp_path: Path) -> None:
-    path = derived(tmp_path, "base: small.yaml\nchanges: ['seed=4', 'data.train[0].texts=2', 'losses={global: 1}']\n")
-    assert read_recipe(path) == small(tmp_path, "seed=4", "data.train[0].texts=2", "losses={global: 1}")
+    path = derived(
+        tmp_path, "base: small.yaml\nchanges: ['seed=4', 'data.train[0].texts_per_image=2', 'losses={global: 1}']\n"
+    )
+    assert read_recipe(path) == small(tmp_path, "seed=4", "data.train[0].texts_per_image=2", "losses={global: 1}")
     assert read_recipe(path, ["seed=5"]).seed == 5  # the command line has the last word
     assert read_recipe(derived(tmp_path, "base: small.yaml\n")) == small(tmp_path)
     again = tmp_path / "again.yaml"
@@ -138,10 +164,10 @@ def test_a_recipe_can_be_derived_from_a_shipped_one(tmp_path: Path) -> None:
 
 
 def test_a_recipe_can_be_derived_from_a_derived_one(tmp_path: Path) -> None:
-    middle = derived(tmp_path, "base: small.yaml\nchanges: ['seed=4', 'data.train[0].texts=2']\n")
+    middle = derived(tmp_path, "base: small.yaml\nchanges: ['seed=4', 'data.train[0].texts_per_image=2']\n")
     middle.rename(tmp_path / "middle.yaml")
     path = derived(tmp_path, "base: middle.yaml\nchanges: ['seed=5']\n")
-    assert read_recipe(path) == small(tmp_path, "seed=5", "data.train[0].texts=2")
+    assert read_recipe(path) == small(tmp_path, "seed=5", "data.train[0].texts_per_image=2")
     (tmp_path / "middle.yaml").write_text("base: derived.yaml\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"middle\.yaml: base derived\.yaml leads back to derived\.yaml"):
         read_recipe(path)
@@ -163,8 +189,8 @@ def test_a_recipe_can_be_derived_from_a_derived_one(tmp_path: Path) -> None:
         ('base: "a\\0b"\n', "unknown recipe"),
         ("base: small.yaml\nchanges: [seed]\n", "changes: takes field=value, .*; got 'seed'"),
         (
-            "base: small.yaml\nchanges: ['data.train[3].texts=1']\n",
-            r"changes: data\.train\[3\]\.texts: there are 1 ent",
+            "base: small.yaml\nchanges: ['data.train[3].texts_per_image=1']\n",
+            r"changes: data\.train\[3\]\.texts_per_image: there are 1 ent",
         ),
         ("base: small.yaml\nchanges: ['sed=4']\n", "unknown field of Recipe 'sed'; did you mean 'seed'"),
     ],
@@ -184,8 +210,15 @@ def test_patience_must_be_positive(tmp_path: Path) -> None:
 
 
 def test_validation_passes_its_fields_on_and_asks_examples_for_their_place(tmp_path: Path) -> None:
-    given = "data.validation={source: x, masks: regions, examples: 3, phrases: 1, cached: 9}"
+    fields = "phrase_masks: regions, few_shot_studies: 3, phrases_per_image: 1, cached_studies: 9"
+    given = f"data.validation={{source: x, {fields}}}"
     validation = small(tmp_path, given).data.validation
     assert validation is not None
     entry = validation.entry()
-    assert (entry.masks, entry.examples, entry.phrases, entry.cached, entry.positive) == ("regions", 3, 1, 9, 1.0)
+    assert (
+        entry.phrase_masks,
+        entry.few_shot_studies,
+        entry.phrases_per_image,
+        entry.cached_studies,
+        entry.positive_share,
+    ) == ("regions", 3, 1, 9, 1.0)

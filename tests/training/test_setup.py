@@ -20,13 +20,13 @@ from rightlung.training.batches import Batches
 from rightlung.training.folder import RunFolder
 from rightlung.training.log import TrainingProgress
 from rightlung.training.recipe import DataEntry
-from rightlung.training.setup import keep_start
+from rightlung.training.setup import save_initial_model
 from tests.models.gloria.test_model import create
 from tests.training.recipes import small
 from tests.training.test_batches import opened
 
 CPU = torch.device("cpu")
-ENTRY = DataEntry(source="phantom?count=24&seed=11", cached=24)
+ENTRY = DataEntry(source="phantom?count=24&seed=11", cached_studies=24)
 NOTHING = {"no finding", "support devices"}
 
 
@@ -41,47 +41,47 @@ def abnormal(study: Study) -> set[str]:
 
 
 def test_only_studies_with_an_abnormal_sentence_are_left_and_only_such_sentences_come() -> None:
-    entry = replace(ENTRY, text="abnormal", texts=2)
+    entry = replace(ENTRY, paired_text="abnormal", texts_per_image=2)
     studies = opened(entry)[1]
     known = make_studies(default_config(), 11, range(24), 64)
     telling = {study.id: texts for study in known if (texts := abnormal(study))}
     assert 0 < len(telling) < 24
-    assert {studies.texts(number).id for number in range(len(studies))} == set(telling)
+    assert {studies.annotations(number).id for number in range(len(studies))} == set(telling)
     batch = Batches([(entry, studies)], len(studies), 1, CPU).one(0)
     for image, text in zip(batch.image_of_text, batch.texts, strict=True):
         assert text in telling[batch.ids[image]]
 
 
 def test_examples_are_the_first_studies_with_a_target() -> None:
-    entry = replace(ENTRY, phrases=1, examples=3, positive=1.0)
+    entry = replace(ENTRY, phrases_per_image=1, few_shot_studies=3, positive_share=1.0)
     studies = opened(entry)[1]
     placed = [study.id for study in make_studies(default_config(), 11, range(24), 64)
               if any(phrase.mask is not None for phrase in study.phrases)]  # fmt: skip
-    assert [studies.texts(number).id for number in range(len(studies))] == placed[:3]
+    assert [studies.annotations(number).id for number in range(len(studies))] == placed[:3]
     batch = Batches([(entry, studies)], 3, 1, CPU).one(0)
     assert batch.targets["phrases"]["images"] == [0, 1, 2]
     assert batch.targets["phrases"]["located"].all()
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("changes", "said"),
     [
-        (replace(ENTRY, examples=25), r"train\[0\]\.examples asks for 25, but only \d+ of the 24 studies of phantom"),
-        (replace(ENTRY, examples=1, masks="none"), r"\.examples asks for 1, but only 0 of the 24 studies"),
-        (replace(ENTRY, cached=None, examples=2), r"data\.train\[0\]\.examples needs data\.train\[0\]\.cached"),
-        (replace(ENTRY, cached=None, text="abnormal"), r"train\[0\]\.text 'abnormal' needs data\.train\[0\]\.cached"),
-        (replace(ENTRY, masks="regions", source="phantom?count=24&seed=11&size=96"), "says size=96, but data.size"),
+        ({"few_shot_studies": 25}, r"\.few_shot_studies is 25, but only \d+ of the 24 studies of phantom"),
+        ({"few_shot_studies": 1, "phrase_masks": "none"}, r"\.few_shot_studies is 1, but only 0 of the 24 studies"),
+        ({"cached_studies": None, "few_shot_studies": 2}, r"\.few_shot_studies needs data\.train\[0\]\.cached_studies"),
+        ({"cached_studies": None, "paired_text": "abnormal"}, r"\.paired_text 'abnormal' needs .*\.cached_studies"),
+        ({"phrase_masks": "regions", "source": "phantom?count=24&seed=11&size=96"}, r"\.source says size=96, but data"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_chosen_is_said(entry: DataEntry, said: str) -> None:
+)
+def test_what_cannot_be_chosen_is_said(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        opened(entry)
+        opened(replace(ENTRY, **changes))
 
 
 def test_a_source_without_an_abnormal_sentence_is_refused() -> None:
     known = make_studies(default_config(), 11, range(24), 64)
     normal = next(number for number, study in enumerate(known) if not abnormal(study))
-    entry = DataEntry(source=f"phantom?count=1&seed=11&start={normal}", cached=1, text="abnormal")
+    entry = DataEntry(source=f"phantom?count=1&seed=11&start={normal}", cached_studies=1, paired_text="abnormal")
     with pytest.raises(InputError, match=r"text 'abnormal': no study of phantom\?count=1&seed=11&start=\d+ has an abn"):
         opened(entry)
 
@@ -97,7 +97,7 @@ def kept(folder: Path, start: Path | str, config: str) -> Any:
     recipe = small(folder, f"model={{start: {start}, config: {config}}}")
     run = RunFolder(folder / "run")
     run.path.mkdir()
-    keep_start(recipe, None, run, [])
+    save_initial_model(recipe, None, run, [])
     return load_folder(run.start)
 
 
@@ -154,10 +154,10 @@ def test_a_missing_source_is_noticed_before_any_other_is_cached(
         raise AssertionError("studies are cached")
 
     monkeypatch.setattr(setup, "open_studies", fill)
-    one = 'source: "phantom?count=16&seed=11", cached: 16'
+    one = 'source: "phantom?count=16&seed=11", cached_studies: 16'
     for change in (
         f"data.train=[{{{one}}}, {{source: 'manifest:{tmp_path}/nih.tar'}}]",
         f"data.validation={{source: 'manifest:{tmp_path}/nih.tar', every: 4}}",
     ):
         with pytest.raises(InputError, match=r"nih\.tar"):
-            setup.open_all(small(tmp_path, change), CPU, TrainingProgress())
+            setup.open_datasets(small(tmp_path, change), CPU, TrainingProgress())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from rightlung.cli.main import app
 from rightlung.core import InputError
@@ -16,7 +16,7 @@ from rightlung.models.folder import load_folder
 from rightlung.training.checkpoint import Checkpoint, save_checkpoint
 from rightlung.training.curves import check_curve, value_at
 from rightlung.training.log import read_log
-from rightlung.training.recipe import read_recipe, read_stages
+from rightlung.training.recipe_file import read_recipe, read_stages
 from tests.training.recipes import SMALL, final_weights, run, same, small
 
 
@@ -128,19 +128,32 @@ def test_stages_that_make_no_sense_are_named(tmp_path: Path) -> None:
             read_stages(path)
 
 
-def test_a_stage_gives_way_to_the_command_line_and_starts_from_an_absolute_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    stages = read_stages(staged(tmp_path), ["schedule.steps=1"], Path("run"))
+def test_a_stage_gives_way_to_the_command_line(tmp_path: Path) -> None:
+    stages = read_stages(staged(tmp_path), ["schedule.steps=1"])
     assert [recipe.schedule.steps for recipe in stages.values()] == [1, 1]
-    assert stages["second"].model.start == str(tmp_path / "run" / "first" / "model")
+    assert stages["second"].model.start == "stage:first"
+
+
+def test_a_staged_run_is_resumed_after_its_folder_was_moved(tmp_path: Path) -> None:
+    def invoke(out: Path, *more: str) -> Result:
+        return CliRunner().invoke(
+            app, ["train", str(staged(tmp_path)), "--out", str(out), "--accelerator", "cpu", *more]
+        )
+
+    assert invoke(tmp_path / "run").exit_code == 0
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "moved" / "second" / "finished.json").unlink()
+    done = invoke(tmp_path / "moved", "--resume")
+    assert done.exit_code == 0, done.stderr
+    for stage in ("first", "second"):  # a line for each
+        assert f"{tmp_path}/moved/{stage}/model: trained for" in done.stderr
 
 
 def test_patience_compares_losses_with_the_same_weights(tmp_path: Path) -> None:
     """The weight of a falling loss rises so fast that the weighted loss would rise."""
     changes = ["losses={supervised: [[0, 0.1], [1, 10]]}", "schedule={steps: 6, patience: 2}", "log_every=1",
-               "data.validation={source: 'phantom?count=8&seed=12', every: 2, cached: 8, grounded: 0}"]  # fmt: skip
+               "data.validation={source: 'phantom?count=8&seed=12', every: 2, cached_studies: 8}",
+                "data.validation.grounded_phrases=0"]  # fmt: skip
     run(tmp_path, *changes)
     for row in read_log(tmp_path / "run" / "log.csv"):
         if "validation loss" in row:
@@ -151,7 +164,7 @@ def test_patience_compares_losses_with_the_same_weights(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         (["losses={global: [[0, 0], [1, 1]]}"], "weight above 0, at every step"),
-        (["data.train[0].phrases=0"], r"data\.train\[0\]\.\w+ needs data\.train\[0\]\.phrases of at least 1"),
+        (["data.train[0].phrases_per_image=0"], r"\.\w+ needs data\.train\[0\]\.phrases_per_image of at least 1"),
         (["data.target_options={gaze: {}}"], "data.target_options.gaze is not used"),
         (["data.train=[{source: 'phantom?count=4&seed=1'}]", "data.targets=[phrases]"], "phrases needs data.train"),
         (

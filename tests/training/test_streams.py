@@ -23,12 +23,12 @@ from tests.training.test_batches import same as same_batch
 
 CPU = torch.device("cpu")
 RISING, FALLING = [[0, 0.0], [0.5, 1.0]], [[0.0, 1.0], [1.0, 0.25]]
-ONE = DataEntry(source="phantom?count=12&seed=11", cached=12, phrases=2)
-OTHER = DataEntry(source="phantom?count=8&seed=12", cached=8, phrases=1, texts=1)
+ONE = DataEntry(source="phantom?count=12&seed=11", cached_studies=12, phrases_per_image=2)
+OTHER = DataEntry(source="phantom?count=8&seed=12", cached_studies=8, phrases_per_image=1, texts_per_image=1)
 
 
-def mixture(*entries: DataEntry, size: int = 8, draw: Any = "all", run: int = 100, seed: int = 1) -> Mixture:
-    return Mixture(entries, size, (seed, "train"), draw, run)
+def mixture(*entries: DataEntry, size: int = 8, draw: Any = "all", total_batches: int = 100, seed: int = 1) -> Mixture:
+    return Mixture(entries, size, (seed, "train"), draw, total_batches)
 
 
 def entry(**settings: Any) -> DataEntry:
@@ -46,12 +46,12 @@ def test_a_curve_joins_its_points_by_lines_and_is_constant_outside() -> None:
 
 def test_shares_follow_their_curves() -> None:
     both = mixture(entry(share=1.0), entry(share=RISING))
-    assert [both.joint(number) for number in (0, 25, 50, 99)] == [[8, 0], [5, 3], [4, 4], [4, 4]]
-    begin = sum(both.joint(number)[1] for number in range(26))
+    assert [both.global_counts(number) for number in (0, 25, 50, 99)] == [[8, 0], [5, 3], [4, 4], [4, 4]]
+    begin = sum(both.global_counts(number)[1] for number in range(26))
     assert [both.studies(number, 1, 0) for number in (0, 1, 26)] == [range(0), range(0), range(begin, begin + 3)]
 
 
-def test_processes_divide_the_joint_batch_evenly() -> None:
+def test_processes_divide_the_global_batch_evenly() -> None:
     both = mixture(entry(share=1.0), entry(share=RISING), size=5)
     three = Mixture(both.entries, 5, both.key, "all", 100, world=3)
     for number in range(100):
@@ -59,27 +59,27 @@ def test_processes_divide_the_joint_batch_evenly() -> None:
         assert [sum(own) for own in counts] == [5, 5, 5]
         for place in (0, 1):
             found = [one for rank in range(3) for one in three.studies(number, place, rank)]
-            assert found == list(three.joint_studies(number, place))
+            assert found == list(three.global_studies(number, place))
             assert max(own[place] for own in counts) - min(own[place] for own in counts) <= 1
 
 
 def test_an_entry_takes_part_by_its_probability() -> None:
-    both = mixture(entry(), entry(probability=0.25), run=4000)
-    counts = Counter(tuple(both.joint(number)) for number in range(4000))
+    both = mixture(entry(), entry(probability=0.25), total_batches=4000)
+    counts = Counter(tuple(both.global_counts(number)) for number in range(4000))
     assert set(counts) == {(8, 0), (4, 4)}
     assert counts[4, 4] / 4000 == pytest.approx(0.25, abs=0.03)
     rare = mixture(entry(probability=0.05), entry(probability=0.05))
-    assert all(sum(rare.joint(number)) == 8 for number in range(100))  # one of them always does
-    rising = mixture(entry(), entry(probability=RISING), run=4000)
-    late = [rising.joint(number)[1] > 0 for number in range(4000)]
+    assert all(sum(rare.global_counts(number)) == 8 for number in range(100))  # one of them always does
+    rising = mixture(entry(), entry(probability=RISING), total_batches=4000)
+    late = [rising.global_counts(number)[1] > 0 for number in range(4000)]
     assert not late[0]
     assert sum(late[:2000]) / 2000 == pytest.approx(0.5, abs=0.05)
     assert all(late[2000:])
 
 
 def test_each_batch_may_come_from_one_entry() -> None:
-    one = mixture(entry(share=3), entry(share=FALLING), draw="one", run=4000)
-    counts = Counter(tuple(one.joint(number)) for number in range(4000))
+    one = mixture(entry(share=3), entry(share=FALLING), draw="one", total_batches=4000)
+    counts = Counter(tuple(one.global_counts(number)) for number in range(4000))
     assert set(counts) == {(8, 0), (0, 8)}
     expected = sum(share / (3 + share) for share in (value_at(FALLING, n / 4000) for n in range(4000)))
     assert counts[0, 8] == pytest.approx(expected, abs=100)
@@ -93,16 +93,18 @@ def test_where_no_entry_is_left_the_run_is_refused() -> None:
 
 
 def test_mirrored_entries_always_have_an_even_number() -> None:
-    both = mixture(entry(mirrored=True), entry(share=RISING), size=10)
-    assert all(count % 2 == 0 for number in range(100) for count in both.joint(number))
-    with pytest.raises(InputError, match=r"data\.train\[0\]\.mirrored needs an even number of images a batch; got 9"):
-        mixture(entry(mirrored=True), entry(share=RISING), size=9)
+    both = mixture(entry(mirror_pairs=True), entry(share=RISING), size=10)
+    assert all(count % 2 == 0 for number in range(100) for count in both.global_counts(number))
+    with pytest.raises(
+        InputError, match=r"data\.train\[0\]\.mirror_pairs needs an even number of images a batch; got 9"
+    ):
+        mixture(entry(mirror_pairs=True), entry(share=RISING), size=9)
 
 
 SETTINGS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"share": RISING}, "all"),
     ({"probability": 0.7}, {"probability": FALLING}, "all"),
-    ({"share": 0.5, "mirrored": True}, {"share": FALLING}, "one"),
+    ({"share": 0.5, "mirror_pairs": True}, {"share": FALLING}, "one"),
 ]
 
 
@@ -116,16 +118,14 @@ def test_a_batch_follows_from_its_number_and_processes_share_it_out(
     studies: list[Dataset], one: dict[str, Any], other: dict[str, Any], draw: Any
 ) -> None:
     entries = list(zip((replace(ONE, **one), replace(OTHER, **other)), studies, strict=True))
-    data = Data(train=tuple(entry for entry, _ in entries), draw=draw)
+    data = Data(train=tuple(entry for entry, _ in entries), sources_per_batch=draw)
 
     def batches(size: int, rank: int = 0, world: int = 1) -> Batches:
-        return Batches(entries, size, 5, CPU, Augmentation(mirror=0.2), rank, world, data=data, run=12)
+        return Batches(entries, size, 5, CPU, Augmentation(mirror=0.2), rank, world, data=data, total_batches=12)
 
-    in_turn = list(batches(8).from_number(0, 12))
+    in_turn = list(batches(8).from_index(0, 12))
     assert all(len(batch) == 8 for batch in in_turn)
-    assert all(
-        same_batch(batch, again) for batch, again in zip(in_turn[7:], batches(8).from_number(7, 12), strict=True)
-    )
+    assert all(same_batch(batch, again) for batch, again in zip(in_turn[7:], batches(8).from_index(7, 12), strict=True))
     assert same_batch(in_turn[9], batches(8).one(9))
     for number in (2, 9):
         alone = batches(16).one(number)
@@ -138,15 +138,16 @@ def test_a_batch_follows_from_its_number_and_processes_share_it_out(
 
 def test_each_study_of_a_stream_comes_once_before_any_comes_again(studies: list[Dataset]) -> None:
     entries = [(ONE, studies[0]), (replace(OTHER, share=RISING), studies[1])]
-    drawn = [name for batch in Batches(entries, 4, 5, CPU, run=12).from_number(0, 12) for name in batch.ids]
+    drawn = [name for batch in Batches(entries, 4, 5, CPU, total_batches=12).from_index(0, 12) for name in batch.ids]
     late = [name for name in drawn if name.startswith("phantom-12")]
     assert len(late) > 16
     assert len(set(late[:8])) == len(set(late[8:16])) == 8
 
 
 def test_a_resumed_run_sees_the_batches_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
-    other = "{source: 'phantom?count=8&seed=12', cached: 8, phrases: 1, share: [[0, 0.2], [1, 2]], probability: 0.6}"
-    one = "{source: 'phantom?count=16&seed=11', cached: 16, phrases: 3, share: [[0, 1], [0.5, 0.5]]}"
+    source = "source: 'phantom?count=8&seed=12', cached_studies: 8, phrases_per_image: 1"
+    other = f"{{{source}, share: [[0, 0.2], [1, 2]], probability: 0.6}}"
+    one = "{source: 'phantom?count=16&seed=11', cached_studies: 16, phrases_per_image: 3, share: [[0, 1], [0.5, 0.5]]}"
     changes = [f"data.train=[{one}, {other}]", "schedule={steps: 8}", "checkpoint_every=3"]
     run(tmp_path, *changes, name="whole")
     run(tmp_path, *changes, name="cut")

@@ -15,16 +15,16 @@ from rightlung.lexicon.side_changes import mirrored
 from rightlung.models.base import TrainingBatch
 from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
+from rightlung.training.annotations import StudyAnnotations, StudySentence
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.batches import Batches
-from rightlung.training.datasets import CachedDataset, Dataset, Samples
+from rightlung.training.datasets import CachedDataset, Dataset, LoadedStudies
 from rightlung.training.recipe import Data, DataEntry
-from rightlung.training.study_texts import StudySentence, StudyTexts
-from rightlung.training.targets.base import Rows
+from rightlung.training.targets.base import RaggedTensor
 from tests.training.test_batches import DATA, opened, same
 
 CPU = torch.device("cpu")
-ENTRY = DataEntry(source="phantom?count=16&seed=11", cached=16, texts=3, phrases=2)
+ENTRY = DataEntry(source="phantom?count=16&seed=11", cached_studies=16, texts_per_image=3, phrases_per_image=2)
 STILL = Augmentation().times(0)
 WITH_REGIONS = Data(train=(ENTRY,), targets=("regions",))
 OTHER = {"left": "right", "right": "left"}
@@ -52,15 +52,17 @@ def made_of(told: list[list[str]], boxes: torch.Tensor | None = None) -> CachedD
     images = torch.zeros(count, 8, 8, dtype=torch.uint8)
     images[:, :, 4:] = (torch.arange(count) + 1)[:, None, None].to(torch.uint8)
     texts = [
-        StudyTexts(f"study-{number}", tuple(StudySentence(text) for text in texts)) for number, texts in enumerate(told)
+        StudyAnnotations(f"study-{number}", tuple(StudySentence(text) for text in texts))
+        for number, texts in enumerate(told)
     ]
     columns = {}
     if boxes is not None:
         findings = torch.zeros(*boxes.shape[:2], 0)
         columns = {
-            f"regions/{name}": Rows.of(rows, [1] * count) for name, rows in (("boxes", boxes), ("findings", findings))
+            f"regions/{name}": RaggedTensor.of(rows, [1] * count)
+            for name, rows in (("boxes", boxes), ("findings", findings))
         }
-    return CachedDataset(Samples(images, 4, columns), texts)
+    return CachedDataset(LoadedStudies(images, 4, columns), texts)
 
 
 def test_every_image_has_as_many_texts_of_its_own_none_twice_before_all_have_come(studies: Dataset) -> None:
@@ -76,19 +78,19 @@ def test_every_image_has_as_many_texts_of_its_own_none_twice_before_all_have_com
 
 
 def test_where_there_are_fewer_texts_they_come_again() -> None:
-    batch = drawn(made_of([["a", "b"]]), DataEntry(source="x", texts=5), size=1)
+    batch = drawn(made_of([["a", "b"]]), DataEntry(source="x", texts_per_image=5), size=1)
     assert sorted(batch.texts[:2]) == sorted(batch.texts[2:4]) == ["a", "b"]
     assert batch.texts[4] == batch.texts[0]
 
 
 def test_texts_of_several_entries_belong_to_their_images(studies: Dataset) -> None:
     one = drawn(studies, size=4)
-    entries = [(ENTRY, studies), (replace(ENTRY, texts=1, phrases=0), studies)]
+    entries = [(ENTRY, studies), (replace(ENTRY, texts_per_image=1, phrases_per_image=0), studies)]
     both = Batches(entries, 8, 7, CPU).one(0)
     assert list(both.image_of_text) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 5, 6, 7]
     assert list(both.texts[:12]) == list(one.texts)
     for image, texts in texts_by_image(both).items():
-        facts = next(studies.texts(n) for n in range(16) if studies.texts(n).id == both.ids[image])
+        facts = next(studies.annotations(n) for n in range(16) if studies.annotations(n).id == both.ids[image])
         assert set(texts) <= {one.text for one in facts.sentences}
 
 
@@ -96,7 +98,7 @@ def test_texts_of_several_entries_belong_to_their_images(studies: Dataset) -> No
 def test_the_second_half_of_a_mirrored_batch_are_mirror_images_with_mirrored_words(
     studies: Dataset, augmentation: Augmentation | None
 ) -> None:
-    batch = drawn(studies, replace(ENTRY, mirrored=True), size=16, augmentation=augmentation)
+    batch = drawn(studies, replace(ENTRY, mirror_pairs=True), size=16, augmentation=augmentation)
     assert list(batch.ids[:8]) == list(batch.ids[8:])
     assert len(set(batch.ids)) == 8
     texts, turned, sided = texts_by_image(batch), 0, 0
@@ -123,7 +125,7 @@ def test_the_second_half_of_a_mirrored_batch_are_mirror_images_with_mirrored_wor
 
 
 def test_texts_without_a_mirror_image_are_left_out_and_an_image_with_no_others_stays() -> None:
-    entry = DataEntry(source="x", texts=2, mirrored=True)
+    entry = DataEntry(source="x", texts_per_image=2, mirror_pairs=True)
     told = [["Left effusion.", "Lingular opacity."], ["Lingular opacity.", "Gastric tube."]]
     batch = drawn(made_of(told), entry, size=4, augmentation=STILL)
     texts = texts_by_image(batch)
@@ -138,16 +140,18 @@ def test_texts_without_a_mirror_image_are_left_out_and_an_image_with_no_others_s
 
 
 def test_an_odd_number_of_images_has_no_mirror_images(studies: Dataset) -> None:
-    entry = replace(ENTRY, mirrored=True)
-    with pytest.raises(InputError, match=r"data\.train\[0\]\.mirrored needs an even number of images a batch; got 5"):
+    entry = replace(ENTRY, mirror_pairs=True)
+    with pytest.raises(
+        InputError, match=r"data\.train\[0\]\.mirror_pairs needs an even number of images a batch; got 5"
+    ):
         Batches([(entry, studies)], 5, 7, CPU)
-    with pytest.raises(InputError, match=r"data\.train\[1\]\.mirrored .*; got 3"):
+    with pytest.raises(InputError, match=r"data\.train\[1\]\.mirror_pairs .*; got 3"):
         Batches([(ENTRY, studies), (entry, studies)], 6, 7, CPU)
 
 
 @pytest.mark.parametrize("masked", [0.0, 0.4])
 def test_processes_share_out_a_mirrored_batch_too(studies: Dataset, masked: float) -> None:
-    entry = replace(ENTRY, mirrored=True, masked_words=masked)
+    entry = replace(ENTRY, mirror_pairs=True, masked_words=masked)
     alone = drawn(studies, entry, size=8, number=1, augmentation=Augmentation())
     parts = [drawn(studies, entry, 4, 1, augmentation=Augmentation(), rank=rank, world=2) for rank in (0, 1)]
     order = [0, 1, 4, 5, 2, 3, 6, 7]  # the first's images, its mirror images, the second's
@@ -170,7 +174,7 @@ def test_processes_share_out_a_mirrored_batch_too(studies: Dataset, masked: floa
 
 def test_a_text_of_another_study_is_never_the_images_own(studies: Dataset) -> None:
     made = made_of([[f"a{number}", f"b{number}"] for number in range(3)])
-    entry = DataEntry(source="x", texts=2, text_of="another")
+    entry = DataEntry(source="x", texts_per_image=2, pairing="random")
     seen = set()
     for number in range(40):
         batch = drawn(made, entry, size=3, number=number)
@@ -179,19 +183,25 @@ def test_a_text_of_another_study_is_never_the_images_own(studies: Dataset) -> No
             assert len(of) == 1  # both of one study
             seen.add((batch.ids[image][-1], *of))
     assert seen == {(one, other) for one in "012" for other in "012" if one != other}
-    phrases = drawn(studies, replace(ENTRY, text_of="another"))
+    phrases = drawn(studies, replace(ENTRY, pairing="random"))
     for of, phrase in zip(
         phrases.targets["phrases"]["images"], phrases.targets["phrases"]["texts"], strict=True
     ):  # what is asked stays one's own
-        facts = next(studies.texts(n) for n in range(16) if studies.texts(n).id == phrases.ids[of])
+        facts = next(studies.annotations(n) for n in range(16) if studies.annotations(n).id == phrases.ids[of])
         assert phrase in {one.text for one in facts.sentences}
-    with pytest.raises(InputError, match=r"data\.train\[0\]\.text_of 'another' needs at least two studies"):
+    with pytest.raises(InputError, match=r"data\.train\[0\]\.pairing 'random' needs at least two studies"):
         drawn(made_of([["a"]]), entry, size=1)
 
 
 def test_examples_are_asked_the_same_phrase_every_time_and_others_are_not() -> None:
-    plain = DataEntry(source="phantom?count=12&seed=11", cached=12, phrases=1, positive=1.0, from_other_studies=0.3)
-    entry = replace(plain, examples=4)
+    plain = DataEntry(
+        source="phantom?count=12&seed=11",
+        cached_studies=12,
+        phrases_per_image=1,
+        positive_share=1.0,
+        from_other_studies=0.3,
+    )
+    entry = replace(plain, few_shot_studies=4)
     studies = opened(entry)[1]
     assert len(studies) == 4
     asked = defaultdict(set)
@@ -236,7 +246,7 @@ def test_boxes_are_mirrored_with_the_picture(augmentation: Augmentation | None) 
     boxes = torch.full((2, len(IMAGENOME_REGIONS), 4), torch.nan)
     left, right, heart = (IMAGENOME_REGIONS.index(name) for name in ("left lung", "right lung", "cardiac silhouette"))
     boxes[:, left], boxes[:, heart] = torch.tensor([0.1, 0.2, 0.3, 0.9]), torch.tensor([0.5, 0.1, 0.8, 0.4])
-    entry = DataEntry(source="x", mirrored=True)
+    entry = DataEntry(source="x", mirror_pairs=True)
     batch = drawn(made_of([["Left effusion."], ["Gastric tube."]], boxes), entry, size=4, augmentation=augmentation,
                   data=WITH_REGIONS)  # fmt: skip
     for image, name in enumerate(batch.ids):

@@ -351,8 +351,14 @@ def train(
     recipe: Annotated[str, _arg("YAML file, or the name of a shipped recipe.", "RECIPE")],
     out: Annotated[Path, _opt("Folder for checkpoints, log and model.", "DIR")],
     resume: Annotated[bool, _opt("Continue the run in DIR.", name="--resume")] = False,
+    restart: Annotated[bool, _opt("Remove the checkpoints in DIR and train from step 0.", name="--restart")] = False,
     change: Annotated[
-        Texts, _opt("Override a recipe field, such as seed=1 (repeatable).", "FIELD=VALUE", name="--set")
+        Texts,
+        _opt(
+            "Override a recipe field, such as seed=1, or finetune:seed=1 for one stage (repeatable).",
+            "[STAGE:]FIELD=VALUE",
+            name="--set",
+        ),
     ] = None,
     steps: Annotated[int | None, _opt("Number of steps. Default: the recipe's.", "N")] = None,
     precision: Annotated[str | None, _opt("32-true, bf16-mixed or 16-mixed. Default: the recipe's.", "NAME")] = None,
@@ -366,7 +372,7 @@ def train(
     from rightlung.cli.train import run
 
     machine = {"accelerator": accelerator, "devices": devices, "nodes": nodes, "strategy": strategy}
-    run(recipe, out, resume, change or [], steps, precision, machine, json)
+    run(recipe, out, resume, restart, change or [], steps, precision, machine, json)
 
 
 def main() -> None:

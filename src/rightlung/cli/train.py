@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ def run(
     recipe_name: str,
     out: Path,
     resume: bool,
+    restart: bool,
     changes: Sequence[str],
     steps: int | None,
     precision: str | None,
@@ -31,14 +32,14 @@ def run(
     """Train, and print where the model is."""
     for name, known in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES)):
         check_known(name, machine[name], known)
-    from rightlung.training.recipe import read_stages
+    from rightlung.training.recipe_file import read_stages
 
     changed = list(changes)
     if steps is not None:
         changed.append(f"schedule.steps={steps}")
     if precision is not None:
         changed.append(f"precision={precision}")
-    recipes = read_stages(recipe_name, changed, out)  # before the slow imports: a mistake is reported at once
+    recipes = read_stages(recipe_name, changed)  # before the slow imports: a mistake is reported at once
 
     from rightlung.training.log import TrainingProgress
     from rightlung.training.loop import Machine, train
@@ -48,7 +49,9 @@ def run(
         for stage, recipe in recipes.items():
             progress = TrainingProgress(say=say, prefix=f"{stage}: " if stage else "")
             again = resume and (out / stage / "recipe.yaml").is_file()
-            outcomes[stage] = train(recipe, out / stage, resume=again, machine=Machine(**machine), progress=progress)
+            outcomes[stage] = train(
+                recipe, out / stage, resume=again, restart=restart, machine=Machine(**machine), progress=progress
+            )
     except KeyboardInterrupt as error:
         say(str(error) or "interrupted; --resume continues from the last checkpoint, if there is one")
         raise
@@ -56,14 +59,16 @@ def run(
     result = {**asdict(outcome), "note": NOT_A_MEDICAL_DEVICE}
     if last:
         result["stages"] = {stage: asdict(one) for stage, one in outcomes.items()}
-    finish(json, result, lambda: _describe(outcome, out / last), outcome.left_out)
+    left_out = [reason for one in outcomes.values() for reason in one.left_out]
+    finish(json, result, lambda: _describe(outcomes, out), left_out)
 
 
-def _describe(outcome: TrainingOutcome, out: Path) -> None:
-    say(f"{outcome.model}: trained for {outcome.steps:,} steps, last loss {outcome.loss:.4g}")
-    for name, value in outcome.validation.items():
-        say(f"  validation {name}: {value:.4g}")
-    say(f"  log: {out / 'log.csv'}, plotted in {out / 'curve.png'}")
-    say(f"  to describe it: rightlung models {outcome.model}")
-    say_problems(outcome.left_out, "studies could not be used and were left out")
-    say(f"  {NOT_A_MEDICAL_DEVICE}")
+def _describe(outcomes: Mapping[str, TrainingOutcome], out: Path) -> None:
+    for stage, outcome in outcomes.items():
+        say(f"{outcome.model}: trained for {outcome.steps:,} steps, last loss {outcome.loss:.4g}")
+        for name, value in outcome.validation.items():
+            say(f"  validation {name}: {value:.4g}")
+        say(f"  log: {out / stage / 'log.csv'}, plotted in {out / stage / 'curve.png'}")
+        say_problems(outcome.left_out, "studies could not be used and were left out")
+    say(f"To describe the model: rightlung models {outcome.model}")
+    say(NOT_A_MEDICAL_DEVICE)

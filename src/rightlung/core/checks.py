@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rightlung.core.errors import InputError
+from rightlung.core.errors import InputError, shortened
 
 Size = tuple[int, int]
 """``(height, width)`` in pixels, as in ``array.shape``."""
@@ -49,7 +49,7 @@ def check_size(size: Sequence[int], what: str = "size") -> Size:
 def check_number(value: object, what: str) -> float:
     """Return ``value`` as a finite float; booleans and text are errors."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise InputError(f"{what} must be a number; got {value!r}")
+        raise InputError(f"{what} must be a number; got {shortened(value)}")
     try:
         number = float(value)
     except OverflowError:
@@ -69,5 +69,5 @@ def check_limits(value: float, what: str, low: float, high: float = math.inf) ->
 def check_text(value: object, what: str) -> str:
     """Return ``value`` if it is a text that is not blank."""
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{what} must be a text with at least one character; got {value!r}")
+        raise InputError(f"{what} must be a text with at least one character; got {shortened(value)}")
     return value

@@ -34,6 +34,12 @@ class OutputError(OSError):
     """A file or folder that cannot be written. The message names the path."""
 
 
+def shortened(value: object) -> str:
+    """Return a value as Python would write it, cut off after 60 characters, for error messages."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Return the error for an unknown name, with the nearest known names.
 
@@ -46,7 +52,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
         lowered = {known_name.lower(): known_name for known_name in names}
         near = [lowered[hit] for hit in difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)]
     suggestion = f"; did you mean '{near[0]}'?" if near else "."
-    return InputError(f"unknown {kind} {name!r}{suggestion} Known: {', '.join(names)}")
+    return InputError(f"unknown {kind} {shortened(name)}{suggestion} Known: {', '.join(names)}")
 
 
 def check_known(kind: str, name: object, known: Collection[str]) -> None:

@@ -1,6 +1,6 @@
 """Keyed randomness: random numbers that depend on a key only, equal in every process and on every machine.
 
-Draws keyed by seed, study and purpose do not depend on other draws. `Stream` uses ``random.Random.random``, which
+Draws keyed by seed, study and purpose do not depend on other draws. `RandomStream` uses ``random.Random.random``, which
 Python keeps stable between versions.
 """
 
@@ -46,14 +46,14 @@ def key_number(*key: object) -> int:
 
 
 def key_uniform(*key: object) -> float:
-    """Return one uniform number in [0, 1) for a key; cheaper than a `Stream`."""
+    """Return one uniform number in [0, 1) for a key; cheaper than a `RandomStream`."""
     return (key_number(*key) >> 11) * 2.0**-53
 
 
-class Stream:
+class RandomStream:
     """Random numbers for one key.
 
-    >>> Stream(7, 0, "body").uniform(0, 1) == Stream(7, 0, "body").uniform(0, 1)
+    >>> RandomStream(7, 0, "body").uniform(0, 1) == RandomStream(7, 0, "body").uniform(0, 1)
     True
     """
 

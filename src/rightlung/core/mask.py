@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.box import Box
 from rightlung.core.checks import Size, as_array, as_booleans, check_size
-from rightlung.core.errors import InputError, MaskSizeError
+from rightlung.core.errors import InputError, MaskSizeError, shortened
 from rightlung.core.resampling import positions
 
 MOST_BITS = 60
@@ -134,10 +134,10 @@ class Mask:
         """Build from COCO's uncompressed counts."""
         height, width = check_size(size)
         if not isinstance(runs, list | tuple | np.ndarray):
-            raise InputError(f"run lengths must be a list of integers; got {_shortened(runs)}")
+            raise InputError(f"run lengths must be a list of integers; got {shortened(runs)}")
         for position, run in enumerate(runs):
             if isinstance(run, bool) or not isinstance(run, int | np.integer) or not 0 <= run <= height * width:
-                raise InputError(f"run {position} must be an integer from 0 to {height * width}; got {_shortened(run)}")
+                raise InputError(f"run {position} must be an integer from 0 to {height * width}; got {shortened(run)}")
         total = sum(int(run) for run in runs)  # as Python integers, which do not wrap around
         if total != height * width:
             raise InputError(f"run lengths add up to {total}, but a mask of {height} x {width} needs {height * width}")
@@ -152,17 +152,12 @@ class Mask:
     def from_rle(cls, rle: dict[str, Any]) -> Mask:
         """Build from either of COCO's forms: ``counts`` as text (or bytes) or as a list of numbers."""
         if not isinstance(rle, dict) or "size" not in rle or "counts" not in rle:
-            raise InputError(f"a run-length encoding must have 'size' and 'counts'; got {_shortened(rle)}")
+            raise InputError(f"a run-length encoding must have 'size' and 'counts'; got {shortened(rle)}")
         check_size(rle["size"])
         counts = rle["counts"]
         if isinstance(counts, bytes):
             counts = counts.decode("ascii", errors="replace")
         return cls.from_runs(_decompress(counts) if isinstance(counts, str) else counts, rle["size"])
-
-
-def _shortened(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _compress(runs: Sequence[int]) -> str:
@@ -185,7 +180,7 @@ def _decompress(text: str) -> list[int]:
         value, shift, more = 0, 0, True
         while more:
             if position >= len(text):
-                raise InputError(f"run-length text ends in the middle of a number: {_shortened(text)}")
+                raise InputError(f"run-length text ends in the middle of a number: {shortened(text)}")
             group = ord(text[position]) - 48
             if not 0 <= group < 64:
                 raise InputError(f"run-length text has the invalid character {text[position]!r} at position {position}")

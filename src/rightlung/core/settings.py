@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union
 
 from rightlung.core.checks import check_number
-from rightlung.core.errors import InputError, check_known, unknown_name
+from rightlung.core.errors import InputError, check_known, shortened, unknown_name
 
 Settings = TypeVar("Settings")
 
@@ -35,7 +35,7 @@ def read_settings(kind: type[Settings], given: object, where: str = "") -> Setti
         return given
     name = where or kind.__name__
     if not isinstance(given, Mapping):
-        raise InputError(f"{name} must be a table of settings; got {given!r}")
+        raise InputError(f"{name} must be a table of settings; got {shortened(given)}")
     fields = {entry.name: entry for entry in dataclasses.fields(kind) if entry.init}  # type: ignore[arg-type]
     hints = typing.get_type_hints(kind)
     for key in given:
@@ -79,25 +79,25 @@ def _read(hint: Any, value: object, place: str) -> Any:
                 return choice
         if isinstance(value, str):
             raise unknown_name(place, value, [str(choice) for choice in arguments])
-        raise InputError(f"{place} must be one of {', '.join(map(repr, arguments))}; got {value!r}")
+        raise InputError(f"{place} must be one of {', '.join(map(repr, arguments))}; got {shortened(value)}")
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return read_settings(hint, value, place)
     if origin is tuple:
         return _read_tuple(arguments, value, place)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
-            raise InputError(f"{place} must be a table; got {value!r}")
+            raise InputError(f"{place} must be a table; got {shortened(value)}")
         return {str(key): _read(arguments[1], item, f"{place}.{key}") for key, item in value.items()}
     return _read_plain(hint, value, place)
 
 
 def _read_tuple(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise InputError(f"{place} must be a list; got {value!r}")
+        raise InputError(f"{place} must be a list; got {shortened(value)}")
     if arguments[-1] is Ellipsis:
         arguments = arguments[:1] * len(value)
     if len(value) != len(arguments):
-        raise InputError(f"{place} must be a list of {len(arguments)}; got {value!r}")
+        raise InputError(f"{place} must be a list of {len(arguments)}; got {shortened(value)}")
     return tuple(
         _read(argument, item, f"{place}[{index}]")
         for index, (argument, item) in enumerate(zip(arguments, value, strict=True))
@@ -112,4 +112,4 @@ def _read_plain(hint: Any, value: object, place: str) -> Any:
     if hint in (bool, str) and isinstance(value, hint):
         return value
     kinds = {int: "a whole number", bool: "true or false", str: "a text"}
-    raise InputError(f"{place} must be {kinds.get(hint, str(hint))}; got {value!r}")
+    raise InputError(f"{place} must be {kinds.get(hint, str(hint))}; got {shortened(value)}")

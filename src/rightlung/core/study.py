@@ -77,7 +77,8 @@ class Phrase:
 
     ``regions`` are all regions that the phrase is about. ``locations`` maps findings to their regions, if known: "left
     consolidation with a small right effusion" has two findings in two places. They may include regions that contain
-    those of ``regions``. A finding without locations belongs to all ``regions``.
+    those of ``regions``. A finding without locations belongs to all ``regions``. ``coded`` says that ``findings`` are
+    complete, so that a phrase without findings is known to have none.
     """
 
     text: str
@@ -86,6 +87,7 @@ class Phrase:
     regions: tuple[str, ...] = ()
     findings: Mapping[str, Polarity] = field(default_factory=FrozenMapping)
     locations: Mapping[str, tuple[str, ...]] = field(default_factory=FrozenMapping)
+    coded: bool = False
 
     def __post_init__(self) -> None:
         check_text(self.text, "a phrase's text")
@@ -93,6 +95,7 @@ class Phrase:
         _check_optional(self.mask, Mask, "a phrase's mask")
         object.__setattr__(self, "regions", _check_regions(self.regions, "regions"))
         object.__setattr__(self, "findings", _check_findings(self.findings))
+        object.__setattr__(self, "coded", self.coded or bool(self.findings))
         if not isinstance(self.locations, Mapping):
             raise InputError(f"locations must map findings to lists of regions; got {self.locations!r}")
         for finding in self.locations:
@@ -237,6 +240,8 @@ class Study:
 
     ``id`` is unique in its source and never a path. Intervals are clustered by ``patient``; ``exam`` groups the images
     of one examination. ``region_findings`` holds the findings of each region; what is missing there is unknown.
+    ``located_findings`` are prompts for the findings that the source outlines whatever the report says, each with all
+    boxes and the union of the masks of its finding; empty where ``phrases`` are all there is.
     ``extra`` holds source-specific fields.
     """
 
@@ -256,6 +261,7 @@ class Study:
     source: str = ""
     extra: Mapping[str, Any] = field(default_factory=FrozenMapping)
     region_findings: Mapping[str, Mapping[str, Polarity]] = field(default_factory=FrozenMapping)
+    located_findings: tuple[Phrase, ...] = ()
 
     def __post_init__(self) -> None:
         check_text(self.id, "a study's id")
@@ -264,7 +270,8 @@ class Study:
         texts = dict.fromkeys(("patient", "exam", "view", "split", "sex"), str)
         for name, kind in (texts | {"report": Report, "gaze": Heatmap}).items():
             _check_optional(getattr(self, name), kind, f"study {self.id!r}: {name}")
-        object.__setattr__(self, "phrases", _check_all(self.phrases, Phrase, f"study {self.id!r}: phrases"))
+        for name in ("phrases", "located_findings"):
+            object.__setattr__(self, name, _check_all(getattr(self, name), Phrase, f"study {self.id!r}: {name}"))
         object.__setattr__(self, "regions", _check_mapping(self.regions, Box, f"study {self.id!r}: regions"))
         object.__setattr__(self, "findings", _check_findings(self.findings))
         object.__setattr__(self, "extra", _check_mapping(self.extra, object, f"study {self.id!r}: extra"))

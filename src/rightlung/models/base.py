@@ -158,7 +158,11 @@ class TrainingBatch:
     def target(self, name: str) -> Target:
         """Return one of the targets; the error for a missing one says how to get it."""
         if name not in self.targets:
-            how = "set data.train[...].phrases to at least 1" if name == "phrases" else f"add {name} to data.targets"
+            how = (
+                "set data.train[...].phrases_per_image to at least 1"
+                if name == "phrases"
+                else f"add {name} to data.targets"
+            )
             raise InputError(f"the model learns from {name}, which the batch lacks: {how}")
         return self.targets[name]
 

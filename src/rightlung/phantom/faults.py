@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rightlung.core.box import Box
 from rightlung.core.errors import InputError, unknown_name
-from rightlung.core.keyed import Stream, key_uniform
+from rightlung.core.keyed import RandomStream, key_uniform
 from rightlung.core.mask import Mask
 from rightlung.core.study import Image
 from rightlung.lexicon import find
@@ -116,7 +116,7 @@ def plant_tube(scene: Scene, faults: Sequence[Fault]) -> Scene:
         return replace(scene, devices=others)
     if len(others) < len(scene.devices):
         return scene
-    stream = Stream(scene.seed, scene.index, "fault", "tube", "device")
+    stream = RandomStream(scene.seed, scene.index, "fault", "tube", "device")
     sides: list[Side] = [
         lesion.side
         for lesion in scene.lesions
@@ -132,7 +132,7 @@ def paint(image: Image, scene: Scene, faults: Sequence[Fault]) -> Image:
     marker, border, mirrored = (find_fault(faults, name) for name in ("marker", "border", "mirrored"))
     painted = image
     if marker is not None and shows_sign(marker, scene):
-        painted = _marked(painted, Stream(scene.seed, scene.index, "fault", "marker", "place"))
+        painted = _marked(painted, RandomStream(scene.seed, scene.index, "fault", "marker", "place"))
     if border is not None and shows_sign(border, scene):
         painted = _framed(painted)
     if mirrored is not None and strikes(mirrored, scene.seed, scene.index):
@@ -140,7 +140,7 @@ def paint(image: Image, scene: Scene, faults: Sequence[Fault]) -> Image:
     return painted
 
 
-def _marked(image: Image, stream: Stream) -> Image:
+def _marked(image: Image, stream: RandomStream) -> Image:
     """Burn a word into a lower corner, inside the collimator's borders, where no side letter ever is."""
     size = image.shape[0]
     letters = lettering(_MARKER, max(7, round(size * 0.04)))
@@ -167,7 +167,7 @@ def report_donor(index: int, seed: int, faults: Sequence[Fault]) -> int | None:
     if fault is None:
         return None
     block, place = divmod(index, _BLOCK)
-    order = Stream(seed, "fault", "shuffled", block).shuffled(range(_BLOCK))
+    order = RandomStream(seed, "fault", "shuffled", block).shuffled(range(_BLOCK))
     at = order.index(place)
     first, second = order[at - at % 2], order[at - at % 2 + 1]
     if key_uniform(seed, "fault", "shuffled", block, min(first, second)) >= fault.strength:
@@ -181,7 +181,7 @@ def wrong_targets(
     """Return random boxes instead of the targets, equal for equal targets, and their mask."""
     boxes = []
     for target in targets:
-        stream = Stream(seed, index, "fault", "wrong-boxes", target)
+        stream = RandomStream(seed, index, "fault", "wrong-boxes", target)
         width, height = stream.uniform(0.08, 0.4), stream.uniform(0.08, 0.4)
         x, y = stream.uniform(0.0, 1.0 - width), stream.uniform(0.0, 1.0 - height)
         boxes.append(Box(round(x, 4), round(y, 4), round(x + width, 4), round(y + height, 4)))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core.box import Box
-from rightlung.core.keyed import Stream
+from rightlung.core.keyed import RandomStream
 from rightlung.phantom.scene import Scene
 
 SCAN: tuple[str, ...] = (
@@ -38,11 +38,11 @@ def fixations(
     scene: Scene, regions: Mapping[str, Box], lesion_masks: NDArray[np.bool_], device_tips: Sequence[Sequence[float]]
 ) -> list[Fixation]:
     """Return the scan path of a scene in order; ``lesion_masks`` is ``(lesions, h, w)``, a mask may be empty."""
-    stream = Stream(scene.seed, scene.index, "gaze")
+    stream = RandomStream(scene.seed, scene.index, "gaze")
     stations = [name for name in SCAN if name not in _SELDOM or stream.chance(_SELDOM_SHARE)]
     pauses: dict[str, list[Fixation]] = {}
     for lesion, mask in zip(scene.lesions, lesion_masks, strict=True):
-        held = _dwell(mask, lesion.severity, Stream(scene.seed, scene.index, "gaze", lesion.seed))
+        held = _dwell(mask, lesion.severity, RandomStream(scene.seed, scene.index, "gaze", lesion.seed))
         if held:
             pauses.setdefault(_nearest(held[0], stations, regions), []).extend(held)
     for tip in device_tips:
@@ -60,7 +60,7 @@ def fixations(
     return [(round(min(max(x, 0.0), 1.0), 4), round(min(max(y, 0.0), 1.0), 4), round(s, 3)) for x, y, s in path]
 
 
-def _dwell(mask: NDArray[np.bool_], severity: float, stream: Stream) -> list[Fixation]:
+def _dwell(mask: NDArray[np.bool_], severity: float, stream: RandomStream) -> list[Fixation]:
     """Return fixations inside a lesion; none if it is not visible."""
     rows, columns = np.nonzero(mask)
     if not len(rows):

@@ -14,7 +14,7 @@ from typing import Literal
 
 from rightlung.core import Box, Report
 from rightlung.core.frozen import FrozenMapping
-from rightlung.core.keyed import Stream, key_uniform
+from rightlung.core.keyed import RandomStream, key_uniform
 from rightlung.core.study import Polarity, Sentence
 from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
 from rightlung.phantom.scene import Lesion, Scene
@@ -73,24 +73,24 @@ class _Style:
 def write_report(scene: Scene, config: PhantomConfig, seed: int) -> list[Statement]:
     """Return the sentences of the scene's report; deterministic."""
     key = (seed, scene.seed, scene.index, "report")
-    style = _style(config, Stream(*key, "style"))
+    style = _style(config, RandomStream(*key, "style"))
     manners = {
-        finding: _manner(scene, config, Stream(*key, "manner", finding), finding, style)
+        finding: _manner(scene, config, RandomStream(*key, "manner", finding), finding, style)
         for finding in {lesion.finding for lesion in scene.lesions}
     }
     made: list[Statement] = []
     for section in style.sections:
         drafts = _SectionWriter(scene, config, (*key, section), style, manners, section).write()
-        noise = Stream(*key, "noise", section)
+        noise = RandomStream(*key, "noise", section)
         made.extend(_finish(draft, section, config, noise, style) for draft in drafts)
     if not made:
         # No absence was chosen and there is no finding: a report is never empty.
-        draft = surroundings.general_sentence(_technique(scene), Stream(*key, "technique"), style.names)
-        made.append(_finish(draft, style.sections[0], config, Stream(*key, "noise"), style))
+        draft = surroundings.general_sentence(_technique(scene), RandomStream(*key, "technique"), style.names)
+        made.append(_finish(draft, style.sections[0], config, RandomStream(*key, "noise"), style))
     return made
 
 
-def _style(config: PhantomConfig, stream: Stream) -> _Style:
+def _style(config: PhantomConfig, stream: RandomStream) -> _Style:
     both: tuple[Section, ...] = ("findings", "impression")
     draw = stream.random()
     only_findings, only_impression = config.report.only_findings, config.report.only_impression
@@ -113,7 +113,7 @@ def _style(config: PhantomConfig, stream: Stream) -> _Style:
     return _Style(both, order, lavishness, capitals, names)
 
 
-def _manner(scene: Scene, config: PhantomConfig, stream: Stream, finding: str, style: _Style) -> Manner:
+def _manner(scene: Scene, config: PhantomConfig, stream: RandomStream, finding: str, style: _Style) -> Manner:
     # Nobody hedges about a finding that fills half the chest.
     worst = max(lesion.severity for lesion in scene.lesions if lesion.finding == finding)
     hedged = stream.chance(config.report.hedge * (1.4 if worst < 0.45 else 0.9 if worst < 0.7 else 0.2))
@@ -160,21 +160,21 @@ class _SectionWriter:
             if told := self._told(finding):
                 blocks[words()["findings"][finding]["block"]].append(self._tell_kind(finding, told))
         self._add_surroundings(blocks)
-        stream = Stream(*self.key, "order")
+        stream = RandomStream(*self.key, "order")
         drafts: list[Draft] = []
         for name in self.style.order:
             drafts.extend(_joined([*chain(*stream.shuffled(blocks[name]))], stream, self.config.report.join))
         summary = [*chain(*blocks["global"])]
         if not any(draft.topics for draft in (*drafts, *summary)) and not self.present:
             normal = next(negative for negative in negatives() if "no finding" in negative.negates)
-            summary = [surroundings.absence_sentence(normal, Stream(*self.key, "fallback"))]
+            summary = [surroundings.absence_sentence(normal, RandomStream(*self.key, "fallback"))]
         leading = stream.chance(0.5) and self.section == "impression"
         middle = [*summary, *drafts] if leading else [*drafts, *summary]
         return [*chain(*blocks["first"]), *middle, *chain(*blocks["last"])]
 
     def _told(self, finding: str) -> list[tuple[int, Lesion]]:
         """Return the lesions of one kind that this section reports, each sampled independently."""
-        stream = Stream(*self.key, "told", finding)
+        stream = RandomStream(*self.key, "told", finding)
         summarised = stream.chance(1.0 if self.detailed else words()["findings"][finding]["weight"])
         told = []
         for index, lesion in _lesions(self.scene, finding):
@@ -185,7 +185,7 @@ class _SectionWriter:
 
     def _tell_kind(self, finding: str, told: Sequence[tuple[int, Lesion]]) -> list[Draft]:
         manner = self.manners[finding]
-        stream = Stream(*self.key, "tell", finding)
+        stream = RandomStream(*self.key, "tell", finding)
         drafts = LesionWriter(finding, stream, manner, self.section == "impression").tell(told)
         partner = _PARTNERS.get(finding)
         if partner and stream.chance(_PARTNER_SHARE) and not manner.trend and not manner.hedged and len(drafts) == 1:
@@ -196,7 +196,7 @@ class _SectionWriter:
             drafts.append(Draft(text, topics=frozenset({finding})))
         return drafts
 
-    def _with_partner(self, draft: Draft, partner: str, stream: Stream) -> Draft:
+    def _with_partner(self, draft: Draft, partner: str, stream: RandomStream) -> Draft:
         """Return the sentence with "and edema" or "without edema" added, whichever is true.
 
         The partner keeps its own sentence, so that the wording of one reveals nothing about the other.
@@ -221,32 +221,34 @@ class _SectionWriter:
     def _add_surroundings(self, blocks: dict[str, list[list[Draft]]]) -> None:
         """Add absences, devices, technique and sentences without findings to the blocks."""
         scene, key, style, present = self.scene, self.key, self.style, self.present
-        stream = Stream(*key, "surroundings")
+        stream = RandomStream(*key, "surroundings")
         lavishness = style.lavishness * (1.0 if self.detailed else 0.4)
         chosen = surroundings.choose_negatives(stream, lavishness, not self.detailed)
         for place, negative in enumerate(chosen):
             if surroundings.is_true(negative, present):
-                blocks[negative.block].append([surroundings.absence_sentence(negative, Stream(*key, "deny", place))])
+                blocks[negative.block].append(
+                    [surroundings.absence_sentence(negative, RandomStream(*key, "deny", place))]
+                )
         # Depends only on what was chosen, not on what was said: an omission must not reveal a finding.
         whole = any("lung opacity" in negative.negates for negative in chosen)
         if self.section == "findings" and stream.chance(0.12) and not whole:
-            draft = surroundings.clear_side(scene, Stream(*key, "clear"))
+            draft = surroundings.clear_side(scene, RandomStream(*key, "clear"))
             if draft is not None:
                 blocks["lungs"].append([draft])
         for index, device in enumerate(scene.devices):
-            own = Stream(*key, "device", device.kind)
+            own = RandomStream(*key, "device", device.kind)
             share = 1.0 - _DEVICE_OMISSION if self.detailed else 0.0 if device.kind in _EVERYDAY else 0.35
             said, compared = own.chance(share), own.chance(0.25) and scene.prior
             if said:
                 blocks["devices"].append([surroundings.device_sentence(index, device, own, compared)])
-        aorta = surroundings.aorta_sentence(scene, Stream(*key, "aorta")) if self.detailed else None
+        aorta = surroundings.aorta_sentence(scene, RandomStream(*key, "aorta")) if self.detailed else None
         if aorta is not None:
             blocks["heart"].append([aorta])
         summary = surroundings.choose_global(stream)
         if summary is not None and (self.section == "impression" or stream.chance(0.15)):
             contradicted = aorta is not None and "no finding" in summary.negates
             if surroundings.is_true(summary, present) and not contradicted:
-                blocks["global"].append([surroundings.absence_sentence(summary, Stream(*key, "global"))])
+                blocks["global"].append([surroundings.absence_sentence(summary, RandomStream(*key, "global"))])
         for block, kind, share, applies in (
             ("first", _technique(scene), 0.2 * style.lavishness, self.detailed),
             ("first", "comparison" if scene.prior else "no_comparison", 0.18 * style.lavishness, self.detailed),
@@ -257,14 +259,16 @@ class _SectionWriter:
             ("last", "ending", 0.08, not self.detailed),
         ):
             if applies and key_uniform(*key, kind) < share:
-                blocks[block].append([surroundings.general_sentence(kind, Stream(*key, "nowhere", kind), style.names)])
+                blocks[block].append(
+                    [surroundings.general_sentence(kind, RandomStream(*key, "nowhere", kind), style.names)]
+                )
 
 
 def _lesions(scene: Scene, finding: str) -> list[tuple[int, Lesion]]:
     return [pair for pair in enumerate(scene.lesions) if pair[1].finding == finding]
 
 
-def _joined(drafts: Sequence[Draft], stream: Stream, share: float) -> list[Draft]:
+def _joined(drafts: Sequence[Draft], stream: RandomStream, share: float) -> list[Draft]:
     """Return the sentences with some neighbours joined: "The right lung is clear; left basal consolidation."."""
     done: list[Draft] = []
     for draft in drafts:
@@ -291,7 +295,7 @@ def _merged(first: Draft, second: Draft, text: str) -> Draft:
     return Draft(text, regions, findings, lesions, devices, first.topics | second.topics)
 
 
-def _finish(draft: Draft, section: Section, config: PhantomConfig, stream: Stream, style: _Style) -> Statement:
+def _finish(draft: Draft, section: Section, config: PhantomConfig, stream: RandomStream, style: _Style) -> Statement:
     """Return the statement with noise, which comes last and changes no link."""
     text = draft.text
     slipped, unstopped = stream.chance(config.report.typo), stream.chance(config.report.unstopped)

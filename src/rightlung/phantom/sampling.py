@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Literal, cast
 
 from rightlung.core.errors import InputError
-from rightlung.core.keyed import Stream, key_uniform
+from rightlung.core.keyed import RandomStream, key_uniform
 from rightlung.lexicon import REGIONS
 from rightlung.phantom.config import DEVICE_ORDER, FINDING_ORDER, OLD_AGE, YOUNG_AGE, PhantomConfig
 from rightlung.phantom.scene import Body, Device, Exposure, Lesion, Place, Scene, Side
@@ -30,7 +30,7 @@ def sample_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InputError(f"{name} must be an integer of at least 0; got {value!r}")
     key = (seed, index)
-    body = _sample_body(config, Stream(*key, "body"))
+    body = _sample_body(config, RandomStream(*key, "body"))
     portable = key_uniform(*key, "portable") < config.portable
     old, young = body.age >= OLD_AGE, body.age < YOUNG_AGE
     holds = {"portable": portable, "old": old, "young": young, "female": body.sex == "F"}
@@ -38,15 +38,15 @@ def sample_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
     present = _sample_presence(config, key, circumstances)
     lesions: list[Lesion] = []
     for finding in (name for name in FINDING_ORDER if name in present):
-        lesions.extend(_sample_kind(config, Stream(*key, "lesion", finding), finding, lesions))
+        lesions.extend(_sample_kind(config, RandomStream(*key, "lesion", finding), finding, lesions))
     known = circumstances | present if present else circumstances | {"normal"}
     devices = _sample_devices(config, key, known, lesions)
-    exposure = _sample_exposure(config, Stream(*key, "exposure"), portable, lesions)
+    exposure = _sample_exposure(config, RandomStream(*key, "exposure"), portable, lesions)
     prior = key_uniform(*key, "prior") < config.prior
     return Scene(seed, index, body, exposure, tuple(lesions), tuple(devices), prior)
 
 
-def _sample_body(config: PhantomConfig, stream: Stream) -> Body:
+def _sample_body(config: PhantomConfig, stream: RandomStream) -> Body:
     sex: Literal["F", "M"] = "F" if stream.chance(config.female) else "M"
     age = round(min(max(stream.normal(config.age_mean, config.age_std), 18.0), 96.0))
     fat = min(max(stream.normal(0.45, 0.26), 0.0), 1.0)
@@ -81,7 +81,7 @@ def _sample_presence(config: PhantomConfig, key: tuple[int, int], circumstances:
             return present
     if config.normal >= 1.0:
         return set()
-    return {Stream(*key, "presence").weighted(config.prevalence)}
+    return {RandomStream(*key, "presence").weighted(config.prevalence)}
 
 
 def _zone(region: str) -> str:
@@ -89,7 +89,7 @@ def _zone(region: str) -> str:
     return region.split()[1]
 
 
-def _sample_kind(config: PhantomConfig, stream: Stream, finding: str, earlier: list[Lesion]) -> list[Lesion]:
+def _sample_kind(config: PhantomConfig, stream: RandomStream, finding: str, earlier: list[Lesion]) -> list[Lesion]:
     """Return the lesions of one kind, consistent with the earlier ones."""
     count = 1 + stream.weighted(list(enumerate(config.counts.get(finding, (1.0,)))))
     both = finding in config.bilateral
@@ -120,7 +120,7 @@ def _sample_kind(config: PhantomConfig, stream: Stream, finding: str, earlier: l
     return _neighbouring_ribs(lesions) if finding == "rib fracture" else lesions
 
 
-def _sample_lesion(config: PhantomConfig, stream: Stream, finding: str, region: str) -> Lesion:
+def _sample_lesion(config: PhantomConfig, stream: RandomStream, finding: str, region: str) -> Lesion:
     severity = stream.triangular(*cast("tuple[float, float, float]", config.severity[finding]))
     low, high = config.sizes.get(finding, (0.0, 0.0))
     # Size and severity correlate loosely: a large opacity may be faint.
@@ -180,11 +180,11 @@ def _sample_devices(
     for kind in DEVICE_ORDER:
         probability = config.likelihoods[kind].probability(known | {device.kind for device in devices})
         if key_uniform(*key, "presence", kind) < probability:
-            devices.append(_sample_device(kind, Stream(*key, "device", kind), lesions))
+            devices.append(_sample_device(kind, RandomStream(*key, "device", kind), lesions))
     return devices
 
 
-def _sample_device(kind: str, stream: Stream, lesions: list[Lesion]) -> Device:
+def _sample_device(kind: str, stream: RandomStream, lesions: list[Lesion]) -> Device:
     well_placed = stream.chance(0.88)
     side: Side = "none"
     tip, depth = "", stream.uniform(0.3, 0.9)
@@ -214,7 +214,7 @@ def _sample_device(kind: str, stream: Stream, lesions: list[Lesion]) -> Device:
     return Device(kind, side, tip, depth, well_placed, stream.seed())
 
 
-def _sample_exposure(config: PhantomConfig, stream: Stream, portable: bool, lesions: list[Lesion]) -> Exposure:
+def _sample_exposure(config: PhantomConfig, stream: RandomStream, portable: bool, lesions: list[Lesion]) -> Exposure:
     volumes = next((lesion.severity for lesion in lesions if lesion.finding == "low lung volumes"), None)
     breath = stream.normal(0.72, 0.13)
     inspiration = min(max(breath, 0.46), 1.0) if volumes is None else 0.42 - 0.4 * volumes

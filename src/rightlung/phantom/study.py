@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rightlung.core import Box, FrozenMapping, Image, Mask, Phrase, Study
+from rightlung.core import Box, FrozenMapping, Image, Mask, Phrase, Polarity, Study
 from rightlung.core.files import plain
 from rightlung.core.gaze import gaze_map
+from rightlung.lexicon.prompts import prompt
 from rightlung.phantom.config import FINDING_ORDER, PhantomConfig, check_picture_size
 from rightlung.phantom.faults import Fault, paint, plant_tube, planted, report_donor, strikes, wrong_targets
 from rightlung.phantom.gaze import fixations
@@ -201,7 +202,22 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
             }
         ),
         region_findings=region_findings(scene, own.reached),
+        located_findings=() if lost else tuple(_located_findings(own)),
     )
+
+
+def _located_findings(made: _Made) -> Iterator[Phrase]:
+    """Yield a prompt for each finding with all its lesions, reported or not, and one for the devices."""
+    groups: dict[str, list[tuple[NDArray[np.bool_], list[Box]]]] = {}
+    for number, lesion in enumerate(made.scene.lesions):
+        groups.setdefault(lesion.finding, []).append((made.lesion_masks[number], _lesion_boxes(made, number)))
+    for mask in made.device_masks:
+        groups.setdefault("support devices", []).append((mask, _bounding_boxes([mask])))
+    for finding, parts in groups.items():
+        boxes = tuple(box for _, own in parts for box in own)
+        mask = np.logical_or.reduce([mask for mask, _ in parts])
+        if boxes:
+            yield Phrase(prompt(finding), boxes, _packed(mask), findings={finding: Polarity.POSITIVE})
 
 
 def _phrases(told: _Made, lost: tuple[int, int] | None) -> Iterator[Phrase]:
@@ -219,7 +235,7 @@ def _phrases(told: _Made, lost: tuple[int, int] | None) -> Iterator[Phrase]:
             parts += [told.device_masks[number] for number in statement.devices]
             masks[key] = _packed(np.logical_or.reduce(parts)) if boxes else None
         locations = finding_locations(told.scene, statement, told.reached)
-        yield Phrase(statement.text, boxes, masks[key], statement.regions, statement.findings, locations)
+        yield Phrase(statement.text, boxes, masks[key], statement.regions, statement.findings, locations, coded=True)
 
 
 def _boxes(made: _Made, statement: Statement) -> tuple[Box, ...]:

@@ -173,8 +173,10 @@ def _write_study(job: PhantomJob, study: Study) -> dict[str, Any]:
         return files[key]
 
     lesions = study.extra["scene"]["lesions"]
+    devices = [one for one in study.located_findings if "support devices" in one.findings]
     labelled = [*study.extra["anatomy_masks"].items()]
     labelled += [(lesion["finding"], mask) for lesion, mask in zip(lesions, study.extra["lesion_masks"], strict=True)]
+    labelled += [("support devices", one.mask) for one in devices]
     report = study.report
     return {
         "id": study.id,

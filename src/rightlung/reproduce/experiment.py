@@ -226,8 +226,16 @@ def _fill_pools(plan: Plan, recipes: Mapping[Job, Recipe], progress: Progress) -
         if data.validation is not None:
             entries.append(("data.validation", data.validation.entry()))
         for place, entry in entries:
-            built = (data.size, data.grid, data.targets, entry.phrases > 0)
-            key = (place, entry.source, entry.cached, entry.masks, entry.text, entry.examples, built)
+            built = (data.image_size, data.mask_grid, data.targets, entry.phrases_per_image > 0)
+            key = (
+                place,
+                entry.source,
+                entry.cached_studies,
+                entry.phrase_masks,
+                entry.paired_text,
+                entry.few_shot_studies,
+                built,
+            )
             if key not in seen:
                 seen[key] = _why_not(entry, data, device, place, progress)
                 release()
@@ -282,7 +290,7 @@ def _training(outcome: Mapping[str, Any], rows: Sequence[Row], recipe: Recipe) -
         "steps": outcome["steps"],
         "stopped_early": outcome["stopped_early"],
         "images": images,
-        "pairs": images * recipe.data.train[0].texts,
+        "pairs": images * recipe.data.train[0].texts_per_image,
         "seconds": round(float(outcome["seconds"]), 1),
         "device": outcome["device"],
         "left_out": len(outcome["left_out"]),

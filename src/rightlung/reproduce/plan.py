@@ -21,10 +21,11 @@ from rightlung.measuring import Protocol
 from rightlung.reproduce.papers import Paper, find_paper
 from rightlung.reproduce.variants import QUICK_FEW_SHOTS, QUICK_POOLS, Job, jobs, with_starts
 from rightlung.studies.sources import open_source, parse_address
-from rightlung.training.folder import FREE, RunFolder
+from rightlung.training.folder import MAY_CHANGE_ON_RESUME, RunFolder
 from rightlung.training.loop import Machine
-from rightlung.training.recipe import Recipe, differing_fields, read_recipe
-from rightlung.training.setup import MOST_HELD
+from rightlung.training.recipe import Recipe, differing_fields
+from rightlung.training.recipe_file import read_recipe
+from rightlung.training.setup import CACHE_WHOLE_BELOW
 
 FEW_SHOTS = 500
 """Number of the user's studies from which a few-shot variant picks its examples."""
@@ -137,7 +138,7 @@ def check_same_recipe(plan: Plan, job: Job, recipe: Recipe) -> None:
     if read_json(mark).get("recipe") == recipe_digest(plan, job):
         return
     fields = differing_fields(read_recipe(run.recipe), recipe) if run.recipe.is_file() else []
-    which = [name for name in fields if name not in FREE]
+    which = [name for name in fields if name not in MAY_CHANGE_ON_RESUME]
     differs = f", which differs in {', '.join(which[:5])}" if which else ""
     raise InputError(
         f"{mark}: {job.slug} was trained with another recipe{differs}; repeat the first command or choose another --out"
@@ -158,7 +159,7 @@ def recipe_of(plan: Plan, job: Job) -> Recipe:
 def recipe_digest(plan: Plan, job: Job) -> str:
     """Return a short hash of everything that determines the weights of a run, independent of its folder."""
     plain = plain_settings(recipe_of(plan, job))
-    for path in FREE:
+    for path in MAY_CHANGE_ON_RESUME:
         *above, name = path.split(".")
         place = plain
         for step in above:
@@ -172,7 +173,7 @@ def recipe_digest(plan: Plan, job: Job) -> str:
 def changes_of(changes: Sequence[str], job: Job) -> list[str]:
     """Return the changes (``--set``) for a run: those for all runs first, then its own.
 
-    Changes for all runs do not apply to the steps, batch size and examples of few-shot variants, which define them.
+    Changes for all runs do not apply to the steps, batch size and number of studies of few-shot variants, which define them.
     """
     split = [_split(change) for change in changes]
     few = job.variant.start is not None
@@ -202,7 +203,7 @@ def _defines_few_shots(change: str) -> bool:
     steps = [part for part in re.split(r"[.\[\]]+", change.partition("=")[0].strip()) if part]
     whole = (["data"], ["data", "train"], ["data", "train", "0"], ["data", "validation"])
     schedule = steps[:1] in (["schedule"], ["batch_size"], ["gradient_accumulation"])
-    return schedule or steps in whole or (steps[:1] == ["data"] and "examples" in steps)
+    return schedule or steps in whole or (steps[:1] == ["data"] and "few_shot_studies" in steps)
 
 
 @lru_cache(maxsize=8)
@@ -226,6 +227,6 @@ def _own_sources(plan: Plan, job: Job) -> list[str]:
         elif plan.quick:
             pool = min(count, QUICK_POOLS[name])
         else:
-            pool = min(count, MOST_HELD) if job.variant.picks or count <= MOST_HELD else None
-        found += [f"{place}.source={json.dumps(source)}", f"{place}.cached={'null' if pool is None else pool}"]
+            pool = min(count, CACHE_WHOLE_BELOW) if job.variant.picks or count <= CACHE_WHOLE_BELOW else None
+        found += [f"{place}.source={json.dumps(source)}", f"{place}.cached_studies={'null' if pool is None else pool}"]
     return found

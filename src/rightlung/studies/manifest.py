@@ -180,6 +180,7 @@ def build_study(row: ManifestRow, address: str, find: FindFile) -> Study:
         load=partial(load_image, row.id, find("file", row.file)),
         report=_report(row),
         phrases=tuple(_phrases(row, find)),
+        located_findings=() if row.phrases is None else tuple(_located_findings(row, find)),
         source=address,
         **{name: getattr(row, name) for name in _AS_GIVEN},
     )
@@ -199,12 +200,24 @@ def _phrases(row: ManifestRow, find: FindFile) -> Iterator[Phrase]:
     for index, phrase in enumerate(row.phrases or ()):
         files = () if phrase.mask is None else (find(f"phrases[{index}].mask", phrase.mask),)
         mask = stored_mask(row.id, *files)
-        yield Phrase(phrase.text, phrase.boxes, mask, phrase.regions, phrase.findings, phrase.locations)
+        yield Phrase(
+            phrase.text, phrase.boxes, mask, phrase.regions, phrase.findings, phrase.locations, coded=phrase.coded
+        )
 
 
 def stored_mask(study_id: str, *files: StoredFile) -> Mask | None:
     """Return the union of masks that are loaded on first use, None without files."""
     return Mask.deferred(partial(load_masks, study_id, files)) if files else None
+
+
+def _located_findings(row: ManifestRow, find: FindFile) -> Iterator[Phrase]:
+    from rightlung.lexicon import find as known_finding
+
+    for phrase in _labelled_phrases(row, find):
+        if any(
+            known_finding(name) is not None for name in phrase.findings
+        ):  # masks of lungs and heart are labelled, too
+            yield phrase
 
 
 def _labelled_phrases(row: ManifestRow, find: FindFile) -> Iterator[Phrase]:

@@ -49,6 +49,7 @@ class PhraseRow:
     regions: tuple[str, ...]
     findings: Mapping[str, Polarity]
     locations: Mapping[str, tuple[str, ...]]
+    coded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +291,7 @@ def _phrase(field: Field) -> PhraseRow:
         regions=field.at("regions").names(),
         findings=findings,
         locations={name: _located(name, value, findings) for name, value in field.at("locations").fields()},
+        coded=field.at("findings").value is not None,
     )
 
 

@@ -31,13 +31,13 @@ class Augmentation:
     gamma: float = 0.35  # of the logarithm of the exponent
     noise: float = 0.03  # largest standard deviation
     blur: float = 0.7  # largest share of a blurred copy
-    cut_out: float = 0.25  # largest side of a grey rectangle, of the image's
+    cutout: float = 0.25  # largest side of a grey rectangle, of the image's
     mirror: float = 0.0  # share of the images that are mirrored, together with their words
 
     def times(self, factor: float) -> Augmentation:
         """Return these settings, all larger or smaller by a factor; the shares stay below 1."""
         changed = {entry.name: factor * getattr(self, entry.name) for entry in fields(self)}
-        return Augmentation(**changed | {name: min(changed[name], 1.0) for name in ("blur", "cut_out", "mirror")})
+        return Augmentation(**changed | {name: min(changed[name], 1.0) for name in ("blur", "cutout", "mirror")})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +111,7 @@ def make_changes(settings: Augmentation, uniform: Callable[..., Tensor], noise: 
         blur=uniform(0.0, settings.blur, 1, 1, 1),
         noise=noise(),
         noise_level=uniform(0.0, settings.noise, 1, 1, 1),
-        rectangles=_rectangles(settings.cut_out / 2, uniform) if settings.cut_out > 0 else None,
+        rectangles=_rectangles(settings.cutout / 2, uniform) if settings.cutout > 0 else None,
         moves=any(getattr(settings, name) > 0 for name in MOVING),
     )
 

@@ -20,20 +20,34 @@ from rightlung import __version__
 from rightlung.core import InputError, OutputError
 from rightlung.models.replacing import replaced
 from rightlung.studies.sources import Source
-from rightlung.training.datasets import CachedDataset, Loading, Samples
-from rightlung.training.study_texts import StudyTexts
-from rightlung.training.targets.base import Column, Rows
+from rightlung.training.annotations import StudyAnnotations
+from rightlung.training.datasets import CachedDataset, LoadedStudies, LoadOptions
+from rightlung.training.targets.base import Column, RaggedTensor
 
+FORMAT = 2
+"""Changes with what is stored, so that older folders are not read."""
 _TENSORS, _VALUES = "tensors.safetensors", "studies.json"
 
 
 class DiskCache:
     """The place of one cached data set in a folder."""
 
-    def __init__(self, folder: str | Path, source: Source, count: int, how: Loading) -> None:
+    def __init__(self, folder: str | Path, source: Source, count: int, options: LoadOptions) -> None:
         ids = hashlib.blake2b("\n".join(source.ids[:count]).encode("utf-8", "surrogatepass")).hexdigest()
-        targets = [(one.name, asdict(one)) for one in how.built]  # type: ignore[call-overload]
-        made = json.dumps([__version__, source.address, ids, count, how.size, how.grid, how.entry.masks, targets])
+        targets = [(one.name, asdict(one)) for one in options.built]  # type: ignore[call-overload]
+        made = json.dumps(
+            [
+                FORMAT,
+                __version__,
+                source.address,
+                ids,
+                count,
+                options.size,
+                options.grid,
+                options.entry.phrase_masks,
+                targets,
+            ]
+        )
         self.path = Path(folder) / hashlib.blake2b(made.encode(), digest_size=10).hexdigest()
 
     def read(self, device: torch.device) -> CachedDataset | None:
@@ -43,32 +57,32 @@ class DiskCache:
         try:
             tensors = load_file(self.path / _TENSORS, device=str(device))
             known = json.loads((self.path / _VALUES).read_text(encoding="utf-8"))
-            texts = [StudyTexts.from_json(one) for one in known["texts"]]
+            annotations = [StudyAnnotations.from_json(one) for one in known["annotations"]]
             columns: dict[str, Column] = dict(known["columns"])
-            columns |= {name: Rows.of(tensors[name], counts) for name, counts in known["rows"].items()}
+            columns |= {name: RaggedTensor.of(tensors[name], counts) for name, counts in known["rows"].items()}
             for name, column in [*columns.items(), ("images", tensors["images"])]:
-                if (count := len(column.counts if isinstance(column, Rows) else column)) != len(texts):
-                    raise ValueError(f"{name} has {count} studies and not {len(texts)}")
-            samples = Samples(tensors["images"], known["grid"], columns)
-            return CachedDataset(samples, texts, known["served"], known["problems"])
+                if (count := len(column.counts if isinstance(column, RaggedTensor) else column)) != len(annotations):
+                    raise ValueError(f"{name} has {count} studies and not {len(annotations)}")
+            loaded = LoadedStudies(tensors["images"], known["grid"], columns)
+            return CachedDataset(loaded, annotations, known["available_targets"], known["problems"])
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{self.path}: the cached studies cannot be read ({error}); remove the folder") from None
 
     def write(self, data: CachedDataset) -> None:
         """Write a data set, whole or not at all; two processes that do so write the same."""
-        rows = {name: column for name, column in data.samples.columns.items() if isinstance(column, Rows)}
+        rows = {name: column for name, column in data.loaded.columns.items() if isinstance(column, RaggedTensor)}
         tensors: dict[str, Tensor] = {name: column.values.cpu().contiguous() for name, column in rows.items()}
         known = {
-            "texts": [asdict(data.texts(number)) for number in range(len(data))],
-            "columns": {name: column for name, column in data.samples.columns.items() if name not in rows},
+            "annotations": [asdict(data.annotations(index)) for index in range(len(data))],
+            "columns": {name: column for name, column in data.loaded.columns.items() if name not in rows},
             "rows": {name: list(column.counts) for name, column in rows.items()},
-            "grid": data.samples.grid,
-            "served": sorted(data.served),
+            "grid": data.loaded.grid,
+            "available_targets": sorted(data.available_targets),
             "problems": list(data.problems),
         }
         try:
             with replaced(self.path) as folder:
-                save_file(tensors | {"images": data.samples.images.cpu().contiguous()}, folder / _TENSORS)
+                save_file(tensors | {"images": data.loaded.images.cpu().contiguous()}, folder / _TENSORS)
                 (folder / _VALUES).write_text(json.dumps(known, default=sorted), encoding="utf-8")
         except OSError as error:
             raise OutputError(f"{self.path}: the studies cannot be cached ({error.strerror or error})") from None

@@ -26,11 +26,11 @@ _NAME = re.compile(r"step-\d{8,}\.safetensors")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """The state after ``step`` steps: tensors by name, and plain values in ``facts``."""
+    """The state after ``step`` steps: tensors by name, and plain values in ``metadata``."""
 
     step: int
     tensors: Mapping[str, Tensor]
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -38,7 +38,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     path = folder / f"step-{checkpoint.step:08d}.safetensors"
     # Copies: safetensors refuses tensors that share memory, as tied weights do.
     tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in checkpoint.tensors.items()}
-    about = {"step": str(checkpoint.step), "facts": json.dumps(dict(checkpoint.facts))}
+    about = {"step": str(checkpoint.step), "metadata": json.dumps(dict(checkpoint.metadata))}
 
     def write(unfinished: Path) -> None:
         try:
@@ -48,7 +48,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
     write_whole(path, write, durable=True)
     try:
-        for old in (*_files(folder)[:-KEPT], *folder.glob(temporary_path(Path("step-*.safetensors")).name)):
+        for old in (*checkpoint_files(folder)[:-KEPT], *folder.glob(temporary_path(Path("step-*.safetensors")).name)):
             old.unlink()
     except OSError as error:
         raise not_written(folder, error) from None
@@ -57,16 +57,16 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
     """Read the latest complete checkpoint, or return None."""
-    for path in reversed(_files(folder)):
+    for path in reversed(checkpoint_files(folder)):
         with contextlib.suppress(SafetensorError, OSError, KeyError, ValueError, TypeError):
             with safe_open(path, framework="pt") as file:
                 about = file.metadata()
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
-            return Checkpoint(int(about["step"]), tensors, json.loads(about["facts"]))
+            return Checkpoint(int(about["step"]), tensors, json.loads(about["metadata"]))
     return None
 
 
-def _files(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first."""
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Return the checkpoints in a folder, complete or not, oldest first."""
     found = [path for path in folder.glob("step-*.safetensors") if _NAME.fullmatch(path.name)]
     return sorted(found, key=lambda path: int(path.stem.removeprefix("step-")))

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from rightlung.core import InputError
 from rightlung.core.checks import check_limits
+from rightlung.core.errors import InputError, shortened
 
 Curve = float | Sequence[Sequence[float]]
 
@@ -34,10 +34,12 @@ def check_curve(curve: object, what: str, low: float = 0, high: float = math.inf
     except (TypeError, ValueError):
         pairs = []
     if isinstance(curve, bool) or not pairs:
-        raise InputError(f"{what} must be a number or a list of [fraction of the run, value] points; got {curve!r}")
+        raise InputError(
+            f"{what} must be a number or a list of [fraction of the run, value] points; got {shortened(curve)}"
+        )
     for fraction, value in pairs:
         check_limits(value, what, low, high)
         if not 0 <= fraction <= 1:
             raise InputError(f"{what}: a point's fraction of the run must be from 0 to 1; got {fraction:g}")
     if any(one >= other for (one, _), (other, _) in pairwise(pairs)):
-        raise InputError(f"{what}: the fractions of the run must rise from point to point; got {curve!r}")
+        raise InputError(f"{what}: the fractions of the run must rise from point to point; got {shortened(curve)}")

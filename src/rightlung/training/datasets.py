@@ -1,4 +1,4 @@
-"""Training studies by number, whatever their source: their words, and their images and targets on the device.
+"""Training studies by number, whatever their source: their annotations, and their images and targets on the device.
 
 - `PhantomDataset`: phantom studies, painted on the device as they are needed.
 - `SourceDataset`: studies of any source, read by worker processes as they are needed.
@@ -20,27 +20,27 @@ from torch import Tensor
 
 from rightlung.core import InputError
 from rightlung.models.preprocessing import letterbox
+from rightlung.phantom.loader import PhantomBatch, PhantomLoader
 from rightlung.phantom.report import write_report
 from rightlung.phantom.source import PhantomSource
-from rightlung.phantom.stream import PhantomBatch, PhantomStream
 from rightlung.phantom.study import study_scene
 from rightlung.phantom.truth import known_findings
 from rightlung.studies.sources import Source
+from rightlung.training.annotations import NO_FINDING, StudyAnnotations, annotate_scene, annotate_study
 from rightlung.training.augmentation import on_device
 from rightlung.training.recipe import DataEntry
-from rightlung.training.study_texts import NO_FINDING, StudyTexts, texts_of_scene, texts_of_study
-from rightlung.training.targets.base import Column, Rows, StudyFrame, TargetBuilder, only
+from rightlung.training.targets.base import Column, RaggedTensor, StudyFrame, TargetBuilder, select_studies
 
 CHUNK = {"cpu": 64, "cuda": 256}
 """Studies that are cached at a time."""
-FEW_PHANTOMS, FEW_STUDIES = 256, 20_000
+PHANTOMS_WITHOUT_WORKERS, STUDIES_WITHOUT_WORKERS = 256, 20_000
 """With fewer studies, starting worker processes takes longer than loading."""
 
 Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Loading:
+class LoadOptions:
     """How the studies of an entry are loaded."""
 
     entry: DataEntry
@@ -53,7 +53,7 @@ class Loading:
     @property
     def built(self) -> list[TargetBuilder]:
         """The targets that have to be built."""
-        return [builder for builder in self.builders if builder.wanted(self.entry)]
+        return [builder for builder in self.builders if builder.needed(self.entry)]
 
     def columns(self, build: Callable[[TargetBuilder], Mapping[str, Any]]) -> dict[str, Any]:
         """Return what ``build`` returns for each target, by "target/name"."""
@@ -66,8 +66,8 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Samples:
-    """The images of some studies and what their targets keep, on the device."""
+class LoadedStudies:
+    """The images of some studies and what their targets store, on the device."""
 
     images: Tensor  # (n, size, size) uint8
     grid: int
@@ -86,7 +86,7 @@ class Dataset(Protocol):
         """Every finding that the labels of some study name."""
 
     @property
-    def served(self) -> frozenset[str]:
+    def available_targets(self) -> frozenset[str]:
         """The targets that at least one study has."""
 
     @property
@@ -95,10 +95,10 @@ class Dataset(Protocol):
 
     def __len__(self) -> int: ...
 
-    def texts(self, number: int, /) -> StudyTexts:
-        """Return the words of a study."""
+    def annotations(self, number: int, /) -> StudyAnnotations:
+        """Return the annotations of a study."""
 
-    def load(self, wanted: Iterable[Sequence[int]]) -> Iterator[Samples]:
+    def load(self, index_batches: Iterable[Sequence[int]]) -> Iterator[LoadedStudies]:
         """Yield the images and targets of each sequence of studies, in order."""
 
 
@@ -106,128 +106,143 @@ class CachedDataset:
     """Studies whose images and targets are all on the device."""
 
     def __init__(
-        self, samples: Samples, texts: list[StudyTexts], served: Iterable[str] = (), problems: Sequence[str] = ()
+        self,
+        loaded: LoadedStudies,
+        annotations: list[StudyAnnotations],
+        available_targets: Iterable[str] = (),
+        problems: Sequence[str] = (),
     ) -> None:
-        self.samples, self.served, self.problems = samples, frozenset(served), problems
-        self.findings = labelled(texts)
-        self.texts: Callable[[int], StudyTexts] = texts.__getitem__
+        self.loaded, self.available_targets, self.problems = loaded, frozenset(available_targets), problems
+        self.findings = labelled(annotations)
+        self.annotations: Callable[[int], StudyAnnotations] = annotations.__getitem__
 
     def __len__(self) -> int:
-        return len(self.samples.images)
+        return len(self.loaded.images)
 
-    def only(self, numbers: Sequence[int]) -> CachedDataset:
+    def select(self, numbers: Sequence[int]) -> CachedDataset:
         """Return some of the studies."""
-        return CachedDataset(self._some(numbers), [self.texts(one) for one in numbers], self.served, self.problems)
+        return CachedDataset(
+            self._select(numbers), [self.annotations(one) for one in numbers], self.available_targets, self.problems
+        )
 
-    def load(self, wanted: Iterable[Sequence[int]]) -> Iterator[Samples]:
+    def load(self, index_batches: Iterable[Sequence[int]]) -> Iterator[LoadedStudies]:
         """Yield the images and targets of each sequence of studies, in order."""
-        return map(self._some, wanted)
+        return map(self._select, index_batches)
 
-    def _some(self, numbers: Sequence[int]) -> Samples:
-        images = self.samples.images
+    def _select(self, numbers: Sequence[int]) -> LoadedStudies:
+        images = self.loaded.images
         chosen = on_device(torch.tensor(list(numbers), dtype=torch.long), images.device)
-        columns = {name: only(column, numbers) for name, column in self.samples.columns.items()}
-        return Samples(images[chosen], self.samples.grid, columns)
+        columns = {name: select_studies(column, numbers) for name, column in self.loaded.columns.items()}
+        return LoadedStudies(images[chosen], self.loaded.grid, columns)
 
     @classmethod
     def filled(
         cls,
-        parts: Iterable[tuple[Samples, list[StudyTexts]]],
+        parts: Iterable[tuple[LoadedStudies, list[StudyAnnotations]]],
         count: int,
         advance: Advance,
-        served: Iterable[str],
+        available_targets: Iterable[str],
         problems: Sequence[str] = (),
     ) -> CachedDataset:
-        """Gather studies that come in parts; ``served`` and ``problems`` may grow meanwhile."""
+        """Gather studies that come in parts; ``available_targets`` and ``problems`` may grow meanwhile."""
         images: Tensor | None = None
         columns: list[Mapping[str, Column]] = []
-        texts: list[StudyTexts] = []
-        for samples, own in parts:
+        annotations: list[StudyAnnotations] = []
+        for loaded, own in parts:
             if images is None:  # in one piece from the beginning: joining parts would need the memory twice
-                images = torch.empty(count, *samples.images.shape[1:], dtype=torch.uint8, device=samples.images.device)
-            images[len(texts) : len(texts) + len(own)] = samples.images
-            columns.append(samples.columns)
-            texts.extend(own)
+                images = torch.empty(count, *loaded.images.shape[1:], dtype=torch.uint8, device=loaded.images.device)
+            images[len(annotations) : len(annotations) + len(own)] = loaded.images
+            columns.append(loaded.columns)
+            annotations.extend(own)
             advance(len(own))
-        if images is None or not texts:
+        if images is None or not annotations:
             raise InputError("none of the studies can be read")
         whole = {name: _joined([part[name] for part in columns]) for name in columns[0]}
-        return cls(Samples(images[: len(texts)], samples.grid, whole), texts, served, problems)
+        return cls(
+            LoadedStudies(images[: len(annotations)], loaded.grid, whole), annotations, available_targets, problems
+        )
 
 
-def labelled(texts: Iterable[StudyTexts]) -> frozenset[str]:
+def labelled(annotations: Iterable[StudyAnnotations]) -> frozenset[str]:
     """Return every finding that the labels of some study name."""
-    return frozenset(name for one in texts for name in (*one.labels, *one.absent))
+    return frozenset(name for one in annotations for name in (*one.labels, *one.absent))
 
 
 def _stacked(built: Sequence[Any], device: torch.device) -> Column:
     if not isinstance(built[0], Tensor):
         return list(built)
-    return Rows.of(on_device(torch.cat(list(built)), device), [len(one) for one in built])
+    return RaggedTensor.of(on_device(torch.cat(list(built)), device), [len(one) for one in built])
 
 
 def _joined(parts: Sequence[Column]) -> Column:
-    if all(isinstance(part, Rows) for part in parts):
+    if all(isinstance(part, RaggedTensor) for part in parts):
         counts = [count for part in parts for count in part.counts]  # type: ignore[union-attr]
-        return Rows.of(torch.cat([part.values for part in parts]), counts)  # type: ignore[union-attr]
+        return RaggedTensor.of(torch.cat([part.values for part in parts]), counts)  # type: ignore[union-attr]
     return [value for part in parts for value in part]  # type: ignore[union-attr]
 
 
 class PhantomDataset:
     """Phantom studies, made by worker processes and painted on the device as they are needed."""
 
-    def __init__(self, source: PhantomSource, how: Loading) -> None:
-        self.source, self.how = source, how
+    def __init__(self, source: PhantomSource, options: LoadOptions) -> None:
+        self.source, self.options = source, options
         self.findings = frozenset(known_findings()) - {NO_FINDING}
-        self.served = frozenset(builder.name for builder in how.builders)
+        self.available_targets = frozenset(builder.name for builder in options.builders)
         self.problems: Sequence[str] = ()
-        self.texts = lru_cache(maxsize=1 << 14)(self._texts)
+        self.annotations = lru_cache(maxsize=1 << 14)(self._annotate)
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def _texts(self, number: int) -> StudyTexts:
+    def _annotate(self, number: int) -> StudyAnnotations:
         scene = study_scene(self.source.config, self.source.seed, self.source.indices[number])
-        return texts_of_scene(scene, write_report(scene, self.source.config, self.source.seed), self.how.entry.masks)
+        return annotate_scene(
+            scene, write_report(scene, self.source.config, self.source.seed), self.options.entry.phrase_masks
+        )
 
-    def load(self, wanted: Iterable[Sequence[int]]) -> Iterator[Samples]:
+    def load(self, index_batches: Iterable[Sequence[int]]) -> Iterator[LoadedStudies]:
         """Yield the images and targets of each sequence of studies, in order."""
-        return map(self._samples, self._painted(wanted, self.how.workers))
+        return map(self._loaded, self._painted(index_batches, self.options.workers))
 
     def cached(self, count: int, advance: Advance) -> CachedDataset:
         """Paint the first studies and hold them."""
-        painted = self._painted(self.how.chunks(count), self.how.workers if count > FEW_PHANTOMS else 0)
+        painted = self._painted(
+            self.options.chunks(count), self.options.workers if count > PHANTOMS_WITHOUT_WORKERS else 0
+        )
 
-        def parts() -> Iterator[tuple[Samples, list[StudyTexts]]]:
+        def parts() -> Iterator[tuple[LoadedStudies, list[StudyAnnotations]]]:
             for batch in painted:
-                told = zip(batch.scenes, batch.statements, strict=True)
-                yield self._samples(batch), [texts_of_scene(*one, self.how.entry.masks) for one in told]
+                pairs = zip(batch.scenes, batch.statements, strict=True)
+                yield self._loaded(batch), [annotate_scene(*one, self.options.entry.phrase_masks) for one in pairs]
 
-        return CachedDataset.filled(parts(), count, advance, self.served)
+        return CachedDataset.filled(parts(), count, advance, self.available_targets)
 
-    def _painted(self, wanted: Iterable[Sequence[int]], workers: int) -> Iterator[PhantomBatch]:
-        stream = PhantomStream(self.source.config, self.source.seed, self.how.size, self.how.device, workers)
-        return stream.batches([self.source.indices[number] for number in numbers] for numbers in wanted)
+    def _painted(self, index_batches: Iterable[Sequence[int]], workers: int) -> Iterator[PhantomBatch]:
+        stream = PhantomLoader(self.source.config, self.source.seed, self.options.size, self.options.device, workers)
+        return stream.batches([self.source.indices[number] for number in numbers] for numbers in index_batches)
 
-    def _samples(self, batch: PhantomBatch) -> Samples:
-        columns = self.how.columns(lambda builder: builder.paint(batch, self.how.grid))
-        return Samples((batch.rendering.images * 255).round_().to(torch.uint8), self.how.grid, columns)
+    def _loaded(self, batch: PhantomBatch) -> LoadedStudies:
+        columns = self.options.columns(lambda builder: builder.build_rendered(batch, self.options.grid))
+        return LoadedStudies((batch.rendering.images * 255).round_().to(torch.uint8), self.options.grid, columns)
 
 
 class SourceDataset:
     """Studies of any source, read by worker processes as they are needed."""
 
-    def __init__(self, source: Source, how: Loading) -> None:
-        self.reader, self.how = _Reader(source, how), how
+    def __init__(self, source: Source, options: LoadOptions) -> None:
+        self.reader, self.options = _Reader(source, options), options
         self.problems = [str(problem) for problem in source.problems]  # rows that the source itself leaves out
 
     def __len__(self) -> int:
         return len(self.reader)
 
     @cached_property
-    def _known(self) -> list[tuple[StudyTexts, frozenset[str]]]:
+    def _known(self) -> list[tuple[StudyAnnotations, frozenset[str]]]:
         source = self.reader.source
-        known = [(self.reader.words(study)[0], self.reader.served(study)) for study in source]
+        known = [
+            (annotate_study(study, self.options.entry.phrase_masks)[0], self.reader.available_targets(study))
+            for study in source
+        ]
         if len(known) != len(source):
             raise InputError(f"source {source.address}: {source.problems[0]}")
         return known
@@ -235,23 +250,23 @@ class SourceDataset:
     @cached_property
     def findings(self) -> frozenset[str]:
         """Every finding that the labels of some study name."""
-        return labelled(texts for texts, _ in self._known)
+        return labelled(annotations for annotations, _ in self._known)
 
     @cached_property
-    def served(self) -> frozenset[str]:
+    def available_targets(self) -> frozenset[str]:
         """The targets that at least one study has."""
-        return frozenset().union(*(served for _, served in self._known))
+        return frozenset().union(*(available_targets for _, available_targets in self._known))
 
-    def texts(self, number: int) -> StudyTexts:
-        """Return the words of a study."""
+    def annotations(self, number: int) -> StudyAnnotations:
+        """Return the annotations of a study."""
         return self._known[number][0]
 
-    def load(self, wanted: Iterable[Sequence[int]]) -> Iterator[Samples]:
+    def load(self, index_batches: Iterable[Sequence[int]]) -> Iterator[LoadedStudies]:
         """Yield the images and targets of each sequence of studies, in order."""
-        for parts in _loader(self.reader, wanted, self.how.workers):
+        for parts in _loader(self.reader, index_batches, self.options.workers):
             if wrong := [part for part in parts if isinstance(part, str)]:
                 raise InputError(wrong[0])
-            yield self._samples(parts)
+            yield self._loaded(parts)
 
     def cached(self, count: int, advance: Advance) -> CachedDataset:
         """Read the first studies and hold them; unreadable ones are left out and listed in ``problems``.
@@ -259,16 +274,18 @@ class SourceDataset:
         An error with the first reason is raised where more than half cannot be read.
         """
         unread: list[str] = []
-        served: set[str] = set()
+        available_targets: set[str] = set()
 
-        def parts() -> Iterator[tuple[Samples, list[StudyTexts]]]:
-            for read in _loader(self.reader, self.how.chunks(count), self.how.workers if count > FEW_STUDIES else 0):
+        def parts() -> Iterator[tuple[LoadedStudies, list[StudyAnnotations]]]:
+            for read in _loader(
+                self.reader, self.options.chunks(count), self.options.workers if count > STUDIES_WITHOUT_WORKERS else 0
+            ):
                 good = [part for part in read if not isinstance(part, str)]
                 unread.extend(part for part in read if isinstance(part, str))
                 advance(len(read) - len(good))
-                served.update(*(part.served for part in good))
+                available_targets.update(*(part.available_targets for part in good))
                 if good:
-                    yield self._samples(good), [part.texts for part in good]
+                    yield self._loaded(good), [part.annotations for part in good]
             if 2 * len(unread) > count:
                 raise InputError(
                     f"source {self.reader.source.address}: {len(unread):,} of {count:,} studies cannot be read, "
@@ -276,55 +293,58 @@ class SourceDataset:
                 )
             self.problems.extend(unread)
 
-        return CachedDataset.filled(parts(), count, advance, served, self.problems)
+        return CachedDataset.filled(parts(), count, advance, available_targets, self.problems)
 
-    def _samples(self, parts: Sequence[Any]) -> Samples:
-        columns = {name: _stacked([part.columns[name] for part in parts], self.how.device) for name in parts[0].columns}
-        images = on_device(torch.stack([part.image for part in parts]), self.how.device)
-        return Samples(images, self.how.grid, columns)
+    def _loaded(self, parts: Sequence[Any]) -> LoadedStudies:
+        columns = {
+            name: _stacked([part.columns[name] for part in parts], self.options.device) for name in parts[0].columns
+        }
+        images = on_device(torch.stack([part.image for part in parts]), self.options.device)
+        return LoadedStudies(images, self.options.grid, columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """One study: its image (size, size) uint8, its words, and what its targets keep."""
+class _LoadedStudy:
+    """One study: its image (size, size) uint8, its annotations, and what its targets store."""
 
     image: Tensor
-    texts: StudyTexts
+    annotations: StudyAnnotations
     columns: dict[str, Any]
-    served: frozenset[str]
+    available_targets: frozenset[str]
 
 
-class _Reader(torch.utils.data.Dataset["_Part | str"]):
+class _Reader(torch.utils.data.Dataset["_LoadedStudy | str"]):
     """Reads one study, or says what is wrong with it; this is what a data loader's workers run."""
 
-    def __init__(self, source: Source, how: Loading) -> None:
-        self.source, self.how = source, how
+    def __init__(self, source: Source, options: LoadOptions) -> None:
+        self.source, self.options = source, options
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def words(self, study: Any) -> Any:
-        return texts_of_study(study, self.how.entry.masks, coded=isinstance(self.source, PhantomSource))
+    def available_targets(self, study: Any) -> frozenset[str]:
+        return frozenset(builder.name for builder in self.options.builders if builder.available_in(study))
 
-    def served(self, study: Any) -> frozenset[str]:
-        return frozenset(builder.name for builder in self.how.builders if builder.has(study))
-
-    def __getitem__(self, number: int) -> _Part | str:
+    def __getitem__(self, number: int) -> _LoadedStudy | str:
         try:
             study = self.source[number]
-            square, extent = letterbox(np.asarray(study.image), self.how.size)
-            texts, locations = self.words(study)
-            frame = StudyFrame(self.how.size, self.how.grid, extent, locations)
-            columns = self.how.columns(lambda builder: builder.build(study, texts, frame))
+            square, extent = letterbox(np.asarray(study.image), self.options.size)
+            annotations, locations = annotate_study(study, self.options.entry.phrase_masks)
+            frame = StudyFrame(self.options.size, self.options.grid, extent, locations)
+            columns = self.options.columns(lambda builder: builder.build(study, annotations, frame))
         except InputError as error:
             return str(error)
-        return _Part((square * 255).round_().to(torch.uint8), texts, columns, self.served(study))
+        return _LoadedStudy(
+            (square * 255).round_().to(torch.uint8), annotations, columns, self.available_targets(study)
+        )
 
 
-def _loader(reader: _Reader, wanted: Iterable[Sequence[int]], workers: int) -> Iterable[list[_Part | str]]:
+def _loader(
+    reader: _Reader, index_batches: Iterable[Sequence[int]], workers: int
+) -> Iterable[list[_LoadedStudy | str]]:
     return torch.utils.data.DataLoader(
         reader,
-        batch_sampler=wanted,  # type: ignore[arg-type]  # any iterable of numbers will do
+        batch_sampler=index_batches,  # type: ignore[arg-type]  # any iterable of numbers will do
         num_workers=workers,
         collate_fn=list,
         generator=torch.Generator(),  # its own, so that no other random numbers are used up

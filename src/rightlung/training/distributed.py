@@ -1,4 +1,4 @@
-"""Gather a tensor from all processes, with gradients, so that contrastive losses see the joint batch."""
+"""Gather a tensor from all processes, with gradients, so that contrastive losses see the global batch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _padded(own: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.nn.functional.pad(own, padding) if any(missing) else own
 
 
-def anywhere(fabric: Any, here: bool) -> bool:
+def any_process(fabric: Any, here: bool) -> bool:
     """Whether a condition holds in any process. All processes must call it."""
     if fabric.world_size == 1:
         return here

@@ -19,9 +19,10 @@ from typing import Any
 
 from rightlung.core import InputError, OutputError
 from rightlung.core.files import FolderLock, folder_lock, read_json, write_json, write_whole
-from rightlung.training.recipe import Recipe, differing_fields, read_recipe, recipe_text
+from rightlung.training.recipe import Recipe, differing_fields, recipe_text
+from rightlung.training.recipe_file import read_recipe
 
-FREE = ("checkpoint_every", "log_every", "card", "data.workers", "data.cache_folder")
+MAY_CHANGE_ON_RESUME = ("checkpoint_every", "log_every", "card", "data.workers", "data.cache_folder")
 """Fields that may change when a run is resumed, since the weights do not depend on them."""
 
 
@@ -39,7 +40,7 @@ class RunFolder:
         self.model = path / "model"
         self.finished = path / "finished.json"
 
-    def check(self, recipe: Recipe, resume: bool) -> dict[str, Any] | None:
+    def check(self, recipe: Recipe, resume: bool, restart: bool = False) -> dict[str, Any] | None:
         """Refuse a folder that holds something else; return the outcome if this run is already finished."""
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(f"{self.path} is a file; --out must be a folder")
@@ -48,9 +49,11 @@ class RunFolder:
             if others := sorted(path.name for path in found if not path.name.startswith(".")):
                 raise OutputError(f"{self.path} contains {others[0]!r} but no run; choose another folder for --out")
             return None
+        if restart:
+            return None
         if self.finished.is_file() or self.has_checkpoint():
             differing = differing_fields(read_recipe(self.recipe), recipe)
-            if different := [name for name in differing if name not in FREE]:
+            if different := [name for name in differing if name not in MAY_CHANGE_ON_RESUME]:
                 raise InputError(
                     f"{self.path} contains a run of another recipe, which differs in {', '.join(different[:5])}; "
                     "choose another folder for --out"
@@ -61,10 +64,12 @@ class RunFolder:
                     f"{self.path} contains this run, finished: its model is {self.model}; "
                     "choose another folder for --out to train again"
                 )
-            return read_json(self.finished) | {"model": str(self.model)}  # the folder may have moved
+            outcome = read_json(self.finished)
+            return (outcome if isinstance(outcome, dict) else {}) | {"model": str(self.model)}  # it may have moved
         if self.has_checkpoint() and not resume:
             raise InputError(
-                f"{self.path} contains this run, not finished; add --resume to continue it, or choose another --out"
+                f"{self.path} contains this run, not finished; add --resume to continue it, --restart to "
+                "train it again, or choose another --out"
             )
         return None
 
@@ -76,8 +81,12 @@ class RunFolder:
         """Lock the folder against other processes; the lock ends with this process."""
         return folder_lock(self.path, InputError(f"another process is training in {self.path}"))
 
-    def begin(self, recipe: Recipe) -> None:
-        """Write the recipe and remove what an attempt without a checkpoint left."""
+    def begin(self, recipe: Recipe, restart: bool = False) -> None:
+        """Write the recipe and remove what an attempt without a checkpoint left, or all with ``restart``."""
+        if restart:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+            shutil.rmtree(self.model, ignore_errors=True)
+            self.finished.unlink(missing_ok=True)
         if not self.has_checkpoint():
             shutil.rmtree(self.start, ignore_errors=True)
             self.log.unlink(missing_ok=True)

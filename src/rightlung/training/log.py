@@ -119,7 +119,7 @@ def draw_curve(log: Path, path: Path) -> Path | None:
     return path
 
 
-class Board:
+class TensorBoard:
     """TensorBoard, if it is installed; otherwise does nothing."""
 
     def __init__(self, folder: Path, last_step: int) -> None:

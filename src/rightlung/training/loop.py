@@ -24,12 +24,12 @@ from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.training import setup
 from rightlung.training.batches import Batches, step_seed
-from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
-from rightlung.training.distributed import anywhere, gather
+from rightlung.training.checkpoint import Checkpoint, checkpoint_files, last_checkpoint, save_checkpoint
+from rightlung.training.distributed import any_process, gather
 from rightlung.training.failures import enough_memory, out_of_memory, step_failure
 from rightlung.training.folder import RunFolder
 from rightlung.training.fsdp import ShardedWeights, named_parameters
-from rightlung.training.log import Board, Log, Row, TrainingProgress, draw_curve, out_of_patience
+from rightlung.training.log import Log, Row, TensorBoard, TrainingProgress, draw_curve, out_of_patience
 from rightlung.training.metrics import Interruption, Metrics
 from rightlung.training.recipe import Recipe
 from rightlung.training.setup import Machine
@@ -64,22 +64,27 @@ def train(
     out: str | Path,
     *,
     resume: bool = False,
+    restart: bool = False,
     machine: Machine | None = None,
     progress: TrainingProgress | None = None,
 ) -> TrainingOutcome:
-    """Train by a recipe into a folder; ``resume`` continues from the last checkpoint there.
+    """Train by a recipe into a folder.
 
+    ``resume`` continues from the last checkpoint there; ``restart`` removes the checkpoints and trains from step 0.
     Ctrl-C writes a checkpoint after the current step and raises `KeyboardInterrupt`.
     """
-    fabric = setup.launched(recipe, machine or Machine())
+    fabric = setup.launch(recipe, machine or Machine())
     folder, rank = RunFolder(Path(out)), fabric.global_rank
     progress = progress if progress is not None and rank == 0 else TrainingProgress(shown=rank == 0)
-    if (done := folder.check(recipe, resume)) is not None:
-        return TrainingOutcome(**done)
+    if (done := folder.check(recipe, resume, restart)) is not None:
+        try:
+            return TrainingOutcome(**done)
+        except TypeError:
+            raise InputError(f"{folder.finished} is damaged; remove it, and --resume finishes the run again") from None
     fabric.barrier()  # every process has checked the folder before one of them changes it
     with folder.locked() if rank == 0 else contextlib.nullcontext():
         if rank == 0:
-            folder.begin(recipe)
+            folder.begin(recipe, restart)
         sharded = machine is not None and machine.strategy == "fsdp"
         return _Training(recipe, folder, fabric, sharded, progress).run()
 
@@ -94,7 +99,7 @@ class _Training:
         self.rank, self.world, self.device = fabric.global_rank, fabric.world_size, str(fabric.device)
         self.gather: Gather | None = gather if self.world > 1 else None
         self.batch: TrainingBatch | None = None
-        self.entries = setup.open_all(recipe, fabric.device, progress)
+        self.entries = setup.open_datasets(recipe, fabric.device, progress)
         self.validation, self.unread = (
             setup.validation_batches(recipe, fabric.device, progress) if self.rank == 0 else ([], ())
         )
@@ -106,20 +111,20 @@ class _Training:
         self.batches = self._batches(recipe.batch_size, self.rank, self.world)
         self.metrics = Metrics(recipe, fabric, folder, self.batches)
         self.log = Log(folder.log, self.start) if self.rank == 0 else None
-        self.board = Board(folder.board, self.start) if self.rank == 0 else None
+        self.board = TensorBoard(folder.board, self.start) if self.rank == 0 else None
         self.last: Row = {name: value for row in (self.log.rows if self.log else []) for name, value in row.items()}
 
     def _batches(self, size: int, rank: int = 0, world: int = 1) -> Batches:
         recipe = self.recipe
         given = self.entries, size, recipe.seed, self.fabric.device, recipe.augmentation
-        run = recipe.schedule.steps * recipe.gradient_accumulation
-        return Batches(*given, rank=rank, world=world, data=recipe.data, run=run)
+        total = recipe.schedule.steps * recipe.gradient_accumulation
+        return Batches(*given, rank=rank, world=world, data=recipe.data, total_batches=total)
 
     def _initial_model(self) -> nn.Module:
         """Load the model before the first step, saved once so that all processes and resumed runs start from it."""
         maker = setup.model_class(self.recipe.model.kind)  # in every process: loading the folder needs the class
         if self.rank == 0 and not self.folder.start.is_dir():
-            setup.keep_start(self.recipe, maker, self.folder, self.entries)
+            setup.save_initial_model(self.recipe, maker, self.folder, self.entries)
         self.fabric.barrier()
         model: nn.Module = load_folder(self.folder.start).train()
         if self.fabric.device.type == "cuda":
@@ -140,18 +145,24 @@ class _Training:
 
     def _resume(self) -> int:
         """Load the last checkpoint, if any, and return its step."""
-        checkpoint = last_checkpoint(self.folder.checkpoints)
+        checkpoint, files = last_checkpoint(self.folder.checkpoints), checkpoint_files(self.folder.checkpoints)
         if checkpoint is None:
+            if files:
+                raise InputError(
+                    f"{self.folder.checkpoints}: no checkpoint can be read; add --restart to train again from step 0"
+                )
             return 0
+        if not files[-1].stem.endswith(f"-{checkpoint.step:08d}"):
+            self.progress.tell(f"{files[-1]} is damaged; the run continues from step {checkpoint.step}")
         setup.check_same_data(checkpoint, self.entries, self.world)
         self.weights.load(checkpoint.tensors)
-        self.fabric.strategy.precision.load_state_dict(checkpoint.facts["precision"])
+        self.fabric.strategy.precision.load_state_dict(checkpoint.metadata["precision"])
         return checkpoint.step
 
     def run(self) -> TrainingOutcome:
         steps, parts = self.recipe.schedule.steps, self.recipe.gradient_accumulation
         step, done = self.start, self._out_of_patience()
-        batches = self.batches.from_number(step * parts, steps * parts)
+        batches = self.batches.from_index(step * parts, steps * parts)
         images_per_step = self.recipe.batch_size * parts * self.world
         began = time.monotonic()
         with (
@@ -220,7 +231,7 @@ class _Training:
             return False
         row = self.metrics.row(step)  # waits for the device; a NaN loss ends the run here
         if self.world > 1:  # all processes stop at the same step
-            stop = anywhere(self.fabric, interruption.requested)
+            stop = any_process(self.fabric, interruption.requested)
             at_checkpoint = at_checkpoint or stop
         if at_checkpoint or at_validation:
             self._check_weights(step)
@@ -251,7 +262,7 @@ class _Training:
         if self.rank == 0 and self.validation and settings is not None:
             size = len(self.validation[0])
             with enough_memory(self.device, f"to validate with {size} images at a time", SMALLER):
-                found = validate(model, self.validation, self._final_weights, settings.grounded)
+                found = validate(model, self.validation, self._final_weights, settings.grounded_phrases)
             self.metrics.check_validation(step, self.validation[0], found)
         self.fabric.barrier()
         return found
@@ -266,17 +277,17 @@ class _Training:
     def _save(self, step: int) -> None:
         tensors = self.weights.tensors()
         if self.rank == 0:
-            facts = {
+            metadata = {
                 "precision": self.fabric.strategy.precision.state_dict(),
                 "studies": [len(studies) for _, studies in self.entries],
                 "processes": self.world,
             }
-            save_checkpoint(self.folder.checkpoints, Checkpoint(step, tensors, facts))
+            save_checkpoint(self.folder.checkpoints, Checkpoint(step, tensors, metadata))
         self.fabric.barrier()
 
     def _out_of_patience(self) -> bool:
         here = self.log is not None and out_of_patience(self.log.rows, self.recipe.schedule.patience)
-        return anywhere(self.fabric, here)
+        return any_process(self.fabric, here)
 
     def _finish(self, step: int, seconds: float) -> TrainingOutcome:
         if not self.weights.finite():  # resumed from a checkpoint of the last step

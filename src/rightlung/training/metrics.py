@@ -15,7 +15,7 @@ from torch import Tensor
 from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
 from rightlung.training.batches import Batches
-from rightlung.training.distributed import anywhere
+from rightlung.training.distributed import any_process
 from rightlung.training.failures import save_batch
 from rightlung.training.folder import RunFolder
 from rightlung.training.log import Row
@@ -86,7 +86,7 @@ class Metrics:
 
     def _any(self, bad: bool) -> bool:
         """Return ``bad``; if it is true in another process only, end this one, too. All processes must call it."""
-        if anywhere(self.fabric, bad) and not bad:
+        if any_process(self.fabric, bad) and not bad:
             raise InputError("the loss of another process became NaN or infinite; its batch is kept in the run folder")
         return bad
 

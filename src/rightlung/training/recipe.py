@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import yaml
 
 from rightlung.core.checks import check_limits
-from rightlung.core.errors import InputError, unknown_name
-from rightlung.core.settings import plain_settings, read_settings
+from rightlung.core.errors import InputError
+from rightlung.core.settings import plain_settings
+from rightlung.training.annotations import MaskKind
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.curves import check_curve, value_at
-from rightlung.training.study_texts import MaskKind
 from rightlung.training.targets import target_builders
 
-PACKAGE = Path(__file__).parents[1]
-
-TextChoice = Literal["sentence", "report", "abnormal", "abnormal-first"]
+PairedText = Literal["sentence", "report", "abnormal", "abnormal-first"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
 
@@ -42,28 +37,23 @@ class DataEntry:
     source: str
     share: Any = 1.0  # of the images of a batch, relative to the other entries; a number or a curve
     probability: Any = 1.0  # that the entry takes part in a batch; a number or a curve
-    cached: int | None = None  # studies held on the device; None: all of a small source, none of a phantom
-    text: TextChoice = "sentence"
-    texts: int = 1  # paired with each image
-    text_of: Literal["own", "another"] = "own"  # another: texts of a random other study, as a control
+    cached_studies: int | None = None  # held on the device; None: all of a small source, none of a phantom
+    words_from: Literal["sentences", "labels"] = "sentences"  # of texts and phrases; labels: prompts for them
+    paired_text: PairedText = "sentence"  # what an image is paired with
+    texts_per_image: int = 1
+    pairing: Literal["own", "random"] = "own"  # random: texts of another study, as a control
     masked_words: float = 0.0  # share of a text's words that are hidden
     masked_entities: float = 0.0  # share of a text's clinical entities (findings, regions, devices) that are hidden
-    mirrored: bool = False  # half of the images are the mirror images of the others, with mirrored words
-    examples: int | None = None  # use only the first so many studies with a target, with the same phrases every time
-    phrases: int = 0  # asked of each image
-    positive: float = 0.6  # share of the study's own phrases that describe something visible
+    mirror_pairs: bool = False  # half of the images are the mirror images of the others, with mirrored words
+    few_shot_studies: int | None = None  # use only the first so many studies with a location, with fixed phrases
+    phrases_per_image: int = 0  # asked of each image
+    positive_share: float = 0.6  # of the study's own phrases: those that describe something visible
     from_other_studies: float = 0.0  # share of phrases taken from another study, false here
     sides_swapped: float = 0.0  # share of phrases with left and right swapped, false here
-    without_side: float = 0.0  # share of the phrases with a target whose words for the side are left out
-    prompts: Any = 0.0  # share of phrases that are prompts for a finding, or "labels": all are, from the labels
+    without_side: float = 0.0  # share of the phrases about one side whose words for the side are left out
+    prompt_share: float = 0.0  # share of phrases that are prompts for a finding
     unlabeled: Literal["negative", "unknown"] = "unknown"  # what a missing label means
-    masks: MaskKind = "exact"  # of phrases: their masks or boxes, or the boxes of their regions, or none
-
-    def __post_init__(self) -> None:
-        if self.prompts == "labels":
-            return
-        if isinstance(self.prompts, bool) or not isinstance(self.prompts, int | float):
-            raise InputError(f"prompts must be a share from 0 to 1 or 'labels'; got {self.prompts!r}")
+    phrase_masks: MaskKind = "exact"  # their masks or boxes, or the boxes of their regions, or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +62,20 @@ class Validation:
 
     source: str
     every: int = 1000
-    cached: int | None = None
-    text: TextChoice = "sentence"
-    phrases: int = 4
-    prompts: Any = 0.0
+    cached_studies: int | None = None
+    words_from: Literal["sentences", "labels"] = "sentences"
+    paired_text: PairedText = "sentence"
+    phrases_per_image: int = 4
+    prompt_share: float = 0.0
     unlabeled: Literal["negative", "unknown"] = "unknown"
-    masks: MaskKind = "exact"
-    examples: int | None = None
-    grounded: int = 100  # phrases that a model with a map is scored on
+    phrase_masks: MaskKind = "exact"
+    few_shot_studies: int | None = None
+    grounded_phrases: int = 100  # located phrases that a model with a map is scored on
 
     def entry(self) -> DataEntry:
         """Return it as an entry whose phrases are the study's own."""
         shared = {entry.name: getattr(self, entry.name) for entry in fields(DataEntry) if hasattr(self, entry.name)}
-        return DataEntry(**shared, positive=0.6 if self.examples is None else 1.0)
+        return DataEntry(**shared, positive_share=0.6 if self.few_shot_studies is None else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +84,11 @@ class Data:
 
     train: tuple[DataEntry, ...]
     validation: Validation | None = None
-    draw: Literal["all", "one"] = "all"  # a batch has images of all entries by their shares, or of one of them
+    sources_per_batch: Literal["all", "one"] = "all"  # all entries by their shares, or one drawn by its share
     targets: tuple[str, ...] = ()  # besides phrases, which a batch has where an entry asks for them
     target_options: Mapping[str, Any] = field(default_factory=dict)  # settings of a target, by its name
-    size: int = 224  # pixels per side of the images
-    grid: int = 56  # cells per side of the masks
+    image_size: int = 224  # pixels per side
+    mask_grid: int = 56  # cells per side of masks and gaze maps
     workers: int = 2  # processes that read, or make, studies ahead
     cache_folder: str | None = None  # where cached studies are kept for the next run
 
@@ -116,14 +107,14 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Linear warm-up over ``warmup_steps``, then cosine decay to ``final_factor`` times the learning rate.
+    """Linear warm-up, then cosine decay to ``final_learning_rate_factor`` times the learning rate.
 
     With ``patience``, training stops after so many validations in a row without a lower validation loss.
     """
 
     steps: int
     warmup_steps: int = 0
-    final_factor: float = 0.0
+    final_learning_rate_factor: float = 0.0
     patience: int | None = None
 
 
@@ -177,8 +168,10 @@ class Recipe:
             check_curve(entry.share, f"data.train[{number}].share")
             check_curve(entry.probability, f"data.train[{number}].probability", 0, 1)
             for name in ("from_other_studies", "sides_swapped", "without_side"):
-                if getattr(entry, name) > 0 and not entry.phrases:
-                    raise InputError(f"data.train[{number}].{name} needs data.train[{number}].phrases of at least 1")
+                if getattr(entry, name) > 0 and not entry.phrases_per_image:
+                    raise InputError(
+                        f"data.train[{number}].{name} needs data.train[{number}].phrases_per_image of at least 1"
+                    )
             if entry.share == 0:
                 raise InputError(f"data.train[{number}].share must be above 0; got {entry.share}")
             if entry.from_other_studies + entry.sides_swapped > 1:
@@ -189,18 +182,22 @@ class Recipe:
 
 
 _NAMES: dict[tuple[float, float], str] = {
-    (0, 1): "positive from_other_studies sides_swapped without_side prompts masked_words masked_entities betas "
-    "final_factor ema shift blur cut_out mirror",
+    (
+        0,
+        1,
+    ): "positive_share from_other_studies sides_swapped without_side prompt_share masked_words masked_entities betas "
+    "final_learning_rate_factor ema shift blur cutout mirror",
     (0, 10): "scale shear brightness contrast gamma noise",
     (0, 180): "rotation",
-    (0, 1000): "phrases",
-    (1, 1000): "texts",
+    (0, 1000): "phrases_per_image",
+    (1, 1000): "texts_per_image",
     (0, 1024): "workers",
-    (16, 4096): "size",
-    (1, 4096): "grid",
+    (16, 4096): "image_size",
+    (1, 4096): "mask_grid",
     (0, 2**53): "seed",
-    (0, math.inf): "grounded learning_rate weight_decay clip_norm learning_rate_factors warmup_steps",
-    (1, math.inf): "examples cached every steps patience batch_size gradient_accumulation checkpoint_every log_every",
+    (0, math.inf): "grounded_phrases learning_rate weight_decay clip_norm learning_rate_factors warmup_steps",
+    (1, math.inf): "few_shot_studies cached_studies every steps patience batch_size gradient_accumulation "
+    "checkpoint_every log_every",
 }
 _LIMITS = {name: limits for limits, names in _NAMES.items() for name in names.split()}
 """The lowest and the highest value of a field, by its name."""
@@ -220,113 +217,6 @@ def _numbers(settings: Any, place: str = "", name: str = "") -> Iterator[tuple[s
         yield place, name, settings
 
 
-def shipped_recipes() -> dict[str, Path]:
-    """Return the recipes that come with the package: the general ones, and those of each reproduced paper."""
-    found = (path for place in ("training", "reproduce/*") for path in PACKAGE.glob(f"{place}/recipes/*.yaml"))
-    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
-
-
-def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe:
-    """Read a recipe from a YAML file, or by the name of a shipped one, with fields changed by ``field=value``."""
-    stages = read_stages(name_or_path, changes)
-    if list(stages) != [""]:
-        raise InputError(f"{name_or_path} has the stages {', '.join(stages)}; it is trained by rightlung train")
-    return stages[""]
-
-
-def read_stages(name_or_path: str | Path, changes: Sequence[str] = (), out: Path = Path()) -> dict[str, Recipe]:
-    """Read the stages of a recipe by name, in order; a recipe without ``stages`` has one, named "".
-
-    A stage is the recipe with the stage's ``changes``. Each but the first starts from the model that the one before
-    leaves in ``out / stage / "model"``. A change ``stage:field=value`` is for one stage only.
-    """
-    path, given = _read_table(str(name_or_path))
-    if "base" in given:
-        given = _derived(path, given)
-    stages = _stage_changes(path, given.pop("stages", None))
-    recipes: dict[str, Recipe] = {}
-    try:
-        for change in changes:
-            if (name := _stage_of(change)) is not None and name not in stages:
-                raise unknown_name("stage in --set", name, stages)
-        for stage, own in stages.items():
-            table = copy.deepcopy(given)
-            if recipes:
-                table["model"] = {"start": str((out / list(recipes)[-1] / "model").resolve())}
-            general, special = ([one for one in changes if _stage_of(one) == name] for name in (None, stage))
-            _set_all(table, own, f"stages, {stage}:")
-            _set_all(table, general)
-            _set_all(table, [change.partition(":")[2] for change in special])
-            recipes[stage] = read_settings(Recipe, table)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    return recipes
-
-
-def _stage_of(change: str) -> str | None:
-    name, colon, _ = change.partition("=")[0].partition(":")
-    return name.strip() if colon else None
-
-
-def _stage_changes(path: Path, stages: Any) -> dict[str, list[str]]:
-    if stages is None:
-        return {"": []}
-    found: dict[str, list[str]] = {}
-    for number, stage in enumerate(stages if isinstance(stages, list) else [None]):
-        name, changes = (stage.get("name"), stage.get("changes", [])) if isinstance(stage, dict) else (None, None)
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in found:
-            raise InputError(f"{path}: stages[{number}] needs a name of its own, of letters, digits, - and _")
-        if not _are_texts(changes):
-            raise InputError(f"{path}: stages[{number}].changes must be a list of field=value")
-        found[name] = changes
-    if not found:
-        raise InputError(f"{path}: stages must name at least one stage")
-    return found
-
-
-def _derived(path: Path, given: Mapping[str, Any], above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Return the recipe that a file describes as another one (``base``) with ``changes``, a list of field=value.
-
-    The base may be derived, too; ``above`` are those that are derived from this one.
-    """
-    for name in given:
-        if name not in ("base", "changes"):
-            raise InputError(f"{path}: a recipe with base may only have changes, a list of field=value; got {name!r}")
-    base, changes = given["base"], given.get("changes") or []
-    if not isinstance(base, str) or not _are_texts(changes):
-        raise InputError(f"{path}: base must name a recipe, and changes be a list of field=value")
-    beside = path.parent / base
-    try:
-        of, table = _read_table(str(beside) if _is_file(beside) else base)
-        if of.resolve() in (path.resolve(), *above):
-            raise InputError(f"base {base} leads back to {of.name}, which is derived from this one")
-        if "base" in table:
-            table = _derived(of, table, (path.resolve(), *above))
-        _set_all(table, changes, "changes:")
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    return table
-
-
-def _are_texts(values: object) -> TypeGuard[list[str]]:
-    return isinstance(values, list) and all(isinstance(one, str) for one in values)
-
-
-def _read_table(name: str) -> tuple[Path, dict[str, Any]]:
-    path = _find(name)
-    try:
-        given = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: the recipe is not UTF-8 text") from None
-    except OSError as error:
-        raise InputError(f"{path}: the recipe cannot be read ({error.strerror or error})") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path}: the recipe is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(given, dict):
-        raise InputError(f"{path}: a recipe must be a table of fields; got {type(given).__name__}")
-    return path, given
-
-
 def recipe_text(recipe: Recipe) -> str:
     """Return a recipe as YAML with every field, to be read again."""
     return yaml.safe_dump(plain_settings(recipe), sort_keys=False, allow_unicode=True, width=120)
@@ -344,68 +234,3 @@ def differing_fields(one: Any, other: Any, place: str = "") -> list[str]:
         pairs = enumerate(zip(one, other, strict=True))
         return [path for number, pair in pairs for path in differing_fields(*pair, f"{place}[{number}]")]
     return [] if plain_settings(one) == plain_settings(other) else [place]
-
-
-def _find(name: str) -> Path:
-    if (shipped := shipped_recipes().get(name)) is not None:
-        return shipped
-    path = Path(name)
-    if _is_file(path):
-        return path
-    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
-        raise InputError(f"recipe {name} is not there")
-    raise unknown_name("recipe", name, shipped_recipes())
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _set_all(given: dict[str, Any], changes: Sequence[str], by: str = "--set") -> None:
-    """Change fields of a recipe: ``optimizer.learning_rate=1e-3``, ``data.train[0].share=0.5``."""
-    for change in changes:
-        _set(given, change, by)
-
-
-def _set(given: dict[str, Any], change: str, by: str) -> None:
-    path, equals, text = change.partition("=")
-    steps = [part for part in re.split(r"[.\[\]]+", path.strip()) if part]
-    if not equals or not steps:
-        raise InputError(f"{by} takes field=value, such as optimizer.learning_rate=1e-3; got {change!r}")
-    try:
-        value = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError:
-        raise InputError(f"{by} {path}: the value {text!r} is not YAML") from None
-    place: Any = given
-    for number, step in enumerate(steps):
-        key: Any = step
-        if isinstance(place, list):
-            if not step.isdigit() or int(step) >= len(place):
-                raise InputError(f"{by} {path}: there are {len(place)} entries, numbered from 0; got {step!r}")
-            key = int(step)
-        elif not isinstance(place, dict):
-            raise InputError(f"{by} {path}: {'.'.join(steps[:number])} has no fields")
-        if number == len(steps) - 1:
-            place[key] = value
-        else:
-            place = place[key] if isinstance(place, list) else place.setdefault(key, {})
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as people write it: 1e-3 is a number (YAML 1.1 wants 1.0e-3), and a field given twice is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for place, key in enumerate(keys):
-            if any(key.value == other.value for other in keys[:place]):
-                reason = f"field {key.value!r} is given twice"
-                raise yaml.constructor.ConstructorError(None, None, reason, key.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+0123456789.")
-)

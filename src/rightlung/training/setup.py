@@ -23,19 +23,20 @@ from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.batches import Batches
 from rightlung.training.cache import DiskCache
 from rightlung.training.checkpoint import Checkpoint
-from rightlung.training.datasets import Advance, CachedDataset, Dataset, Loading, PhantomDataset, SourceDataset
+from rightlung.training.datasets import Advance, CachedDataset, Dataset, LoadOptions, PhantomDataset, SourceDataset
 from rightlung.training.failures import enough_memory
 from rightlung.training.folder import RunFolder
 from rightlung.training.log import TrainingProgress
-from rightlung.training.recipe import Data, DataEntry, Recipe, shipped_recipes
+from rightlung.training.recipe import Data, DataEntry, Recipe
+from rightlung.training.recipe_file import STAGE, shipped_recipes
 from rightlung.training.targets import target_builders
 from rightlung.training.targets.phrases import swappable
 
 Entries = list[tuple[DataEntry, Dataset]]
 
-MOST_HELD = 50_000
+CACHE_WHOLE_BELOW = 50_000
 """Sources with fewer studies are held on the device as a whole, unless ``cached`` says otherwise."""
-SAMPLED = 5000
+TOKENIZER_STUDIES = 5000
 """Studies of each source whose sentences a new tokenizer learns from."""
 
 
@@ -49,7 +50,7 @@ class Machine:
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
 
 
-def launched(recipe: Recipe, machine: Machine) -> Any:
+def launch(recipe: Recipe, machine: Machine) -> Any:
     """Start the processes. Raise `InputError` if the requested hardware is not available."""
     from lightning.fabric import Fabric
 
@@ -71,135 +72,156 @@ def launched(recipe: Recipe, machine: Machine) -> Any:
     return fabric
 
 
-def open_all(recipe: Recipe, device: torch.device, shown: TrainingProgress) -> Entries:
+def open_datasets(recipe: Recipe, device: torch.device, progress: TrainingProgress) -> Entries:
     """Open every source of the training data, and report what is left out of them.
 
     All sources are checked before the first is cached, so that a missing one is noticed at once.
     """
     data = recipe.data
     places = {f"data.train[{number}]": entry for number, entry in enumerate(data.train)}
-    for place, settings in (*places.items(), ("data.validation", data.validation)):
+    for field, settings in (*places.items(), ("data.validation", data.validation)):
         try:
             if settings is not None:
                 open_source(settings.source)
         except InputError as error:
-            raise InputError(f"{place}.source: {error}") from None
-    entries = [(entry, _open(entry, recipe, device, shown, place)) for place, entry in places.items()]
-    for place, (entry, studies) in zip(places, entries, strict=True):
+            raise InputError(f"{field}.source: {error}") from None
+    entries = [(entry, _open(entry, recipe, device, progress, field)) for field, entry in places.items()]
+    for field, (entry, studies) in zip(places, entries, strict=True):
         if not isinstance(studies, PhantomDataset):  # which can serve everything
-            check_served(entry, studies, place)
-    for name in data.targets:
-        if not any(name in studies.served for _, studies in entries):
+            check_available(entry, studies, field)
+    asked = [
+        builder.name for builder in target_builders(data) if builder.name != "phrases" or "phrases" in data.targets
+    ]
+    for name in asked:
+        if not any(name in studies.available_targets for _, studies in entries):
             raise InputError(f"data.targets: no study of {', '.join(entry.source for entry in data.train)} has {name}")
     return entries
 
 
-def _open(entry: DataEntry, recipe: Recipe, device: torch.device, shown: TrainingProgress, place: str) -> Dataset:
+def _open(entry: DataEntry, recipe: Recipe, device: torch.device, progress: TrainingProgress, field: str) -> Dataset:
     with contextlib.ExitStack() as stack:
 
         def advance(what: str, count: int) -> Callable[[int], None]:
-            return stack.enter_context(shown.filling(what, count))
+            return stack.enter_context(progress.filling(what, count))
 
-        studies = open_studies(entry, recipe.data, device, advance, place)
+        studies = open_studies(entry, recipe.data, device, advance, field)
     if problems := studies.problems:
         are = "study is" if len(problems) == 1 else "studies are"
-        shown.tell(f"{place}: {len(problems):,} {are} left out, the first: {problems[0]}")
+        progress.tell(f"{field}: {len(problems):,} {are} left out, the first: {problems[0]}")
     return studies
 
 
 def open_studies(
-    entry: DataEntry, data: Data, device: torch.device, advance: Callable[[str, int], Advance], place: str
+    entry: DataEntry, data: Data, device: torch.device, advance: Callable[[str, int], Advance], field: str
 ) -> Dataset:
     """Open the studies of an entry, cached where it says so. ``advance(what, count)`` shows the progress."""
     source = open_source(entry.source)
     phantom = source if isinstance(source, PhantomSource) and not source.faults else None
     sized = "size" in parse_address(entry.source).parameters
     if phantom is not None:
-        if sized and phantom.size != data.size:
-            raise InputError(f"{place}.source says size={phantom.size}, but data.size is {data.size}")
+        if sized and phantom.size != data.image_size:
+            raise InputError(f"{field}.source says size={phantom.size}, but data.image_size is {data.image_size}")
         try:
-            check_picture_size(data.size)
+            check_picture_size(data.image_size)
         except InputError as error:
-            raise InputError(f"data.size: the phantom's {error}") from None
+            raise InputError(f"data.image_size: the phantom's {error}") from None
     if not len(source):
-        raise InputError(f"{place}.source: {entry.source} has no studies")
-    how = Loading(entry, data.size, data.grid, target_builders(data), device, data.workers)
-    painted = entry.masks != "regions" and all(builder.can_paint(entry) for builder in how.built)
+        raise InputError(f"{field}.source: {entry.source} has no studies")
+    options = LoadOptions(entry, data.image_size, data.mask_grid, target_builders(data), device, data.workers)
+    painted = entry.phrase_masks != "regions" and all(builder.can_build_rendered(entry) for builder in options.built)
     studies: PhantomDataset | SourceDataset
     if phantom is not None and painted:
-        studies = PhantomDataset(phantom, how)
-        count = entry.cached
+        studies = PhantomDataset(phantom, options)
+        count = entry.cached_studies
     else:
         if phantom is not None and not sized:  # the same images as painted ones
-            source = open_source(f"{entry.source}&size={data.size}")
-        studies = SourceDataset(source, how)
-        count = min(len(studies), entry.cached or len(studies)) if entry.cached or len(studies) < MOST_HELD else None
+            source = open_source(f"{entry.source}&size={data.image_size}")
+        studies = SourceDataset(source, options)
+        count = (
+            min(len(studies), entry.cached_studies or len(studies))
+            if entry.cached_studies or len(studies) < CACHE_WHOLE_BELOW
+            else None
+        )
     if count is None:
-        for name, wants in (("text 'abnormal'", entry.text == "abnormal"), ("examples", entry.examples is not None)):
+        for name, wants in (
+            ("paired_text 'abnormal'", entry.paired_text == "abnormal"),
+            ("few_shot_studies", entry.few_shot_studies is not None),
+        ):
             if wants:
-                raise InputError(f"{place}.{name} needs {place}.cached, because some studies are left out")
+                raise InputError(f"{field}.{name} needs {field}.cached_studies, because some studies are left out")
         return studies
     if count > len(studies):
-        raise InputError(f"{place}.cached: {count} is more than the {len(studies)} studies of {entry.source}")
-    what = f"to hold the {count:,} studies of {place}, {data.size} pixels a side"
-    disk = None if data.cache_folder is None else DiskCache(data.cache_folder, source, count, how)
-    with enough_memory(str(device), what, f"try fewer, such as --set {place}.cached={max(1, count // 2)}"):
+        raise InputError(f"{field}.cached_studies: {count} is more than the {len(studies)} studies of {entry.source}")
+    what = f"to hold the {count:,} studies of {field}, {data.image_size} pixels a side"
+    disk = None if data.cache_folder is None else DiskCache(data.cache_folder, source, count, options)
+    with enough_memory(str(device), what, f"try fewer, such as --set {field}.cached_studies={max(1, count // 2)}"):
         cached = None if disk is None else disk.read(device)
         if cached is None:
             cached = studies.cached(count, advance(f"caching {entry.source.partition('?')[0]}", count))
             if disk is not None:
                 disk.write(cached)
-        return _chosen(cached, entry, place)
+        return _chosen(cached, entry, field)
 
 
-def check_served(entry: DataEntry, studies: Dataset, place: str) -> None:
+def check_available(entry: DataEntry, studies: Dataset, field: str) -> None:
     """Refuse settings of an entry that no study of its source can serve."""
-    texts = [studies.texts(number) for number in range(len(studies))]
-    sentences = [sentence for one in texts for sentence in one.sentences]
-    by_labels, located = entry.prompts == "labels", any(sentence.targets for sentence in sentences)
-    labels = bool(studies.findings) if entry.unlabeled == "negative" else any(one.labels or one.absent for one in texts)
-    sided = [sentence for sentence in sentences if sentence.seen and sentence.side is not None]
-    own = any(sentence.seen is not None for sentence in sentences) or (labels and entry.prompts != 0)
-    lent = any(sentence.targets and sentence.positive for sentence in sentences) and any(one.absent for one in texts)
-    one_side = "a sentence with coded findings on one side only (a manifest gives them in phrases[].findings)"
-    needs = [("text", entry.text == "report", any(one.report.strip() for one in texts), "a report")]
-    if entry.phrases and by_labels:
-        needs.append(("phrases", True, labels, "a label"))
-    elif entry.phrases:
+    annotations = [studies.annotations(index) for index in range(len(studies))]
+    sentences = [sentence for one in annotations for sentence in one.sentences]
+    by_labels, located = entry.words_from == "labels", any(sentence.locations for sentence in sentences)
+    labels = (
+        bool(studies.findings)
+        if entry.unlabeled == "negative"
+        else any(one.labels or one.absent for one in annotations)
+    )
+    sided = [sentence for sentence in sentences if sentence.visible and sentence.side is not None]
+    own = any(sentence.visible is not None for sentence in sentences) or (labels and entry.prompt_share != 0)
+    lent = any(sentence.locations and sentence.positive for sentence in sentences) and any(
+        one.absent for one in annotations
+    )
+    one_side = "a sentence about a finding on one side only"
+    needs = [("paired_text", entry.paired_text == "report", any(one.report.strip() for one in annotations), "a report")]
+    if entry.phrases_per_image and by_labels:
+        needs.append(("phrases_per_image", True, labels, "a label"))
+    elif entry.phrases_per_image:
         needs += [
-            ("phrases", True, own, "a phrase whose findings are known, or a label"),
-            ("masks", entry.masks == "exact", located, "a phrase with a mask or a box; set masks: none"),
-            ("masks", entry.masks == "regions", located, "a phrase with the box of a region"),
+            ("phrases_per_image", True, own, "a phrase whose findings are known, or a label"),
+            (
+                "phrase_masks",
+                entry.phrase_masks == "exact",
+                located,
+                "a phrase with a mask or a box; set phrase_masks: none",
+            ),
+            ("phrase_masks", entry.phrase_masks == "regions", located, "a phrase with the box of a region"),
             ("from_other_studies", entry.from_other_studies > 0, lent, "a sentence that is false of another study"),
-            ("sides_swapped", entry.sides_swapped > 0, any(map(swappable, texts)), one_side),
+            ("sides_swapped", entry.sides_swapped > 0, any(map(swappable, annotations)), one_side),
             ("without_side", entry.without_side > 0, any(without_side(one.text) for one in sided), one_side),
         ]
-    for name, wanted, served, what in needs:
-        if wanted and not served:
-            raise InputError(f"{place}.{name}: no study of {entry.source} has {what}")
+    for name, wanted, available_targets, what in needs:
+        if wanted and not available_targets:
+            raise InputError(f"{field}.{name}: no study of {entry.source} has {what}")
 
 
-def _chosen(studies: CachedDataset, entry: DataEntry, place: str) -> CachedDataset:
-    """Return the studies that an entry uses: those with an abnormal sentence, or the first with a target."""
-    sentences = [studies.texts(number).sentences for number in range(len(studies))]
-    if entry.text == "abnormal":
+def _chosen(studies: CachedDataset, entry: DataEntry, field: str) -> CachedDataset:
+    """Return the studies that an entry uses: those with an abnormal sentence, or the first with a location."""
+    sentences = [studies.annotations(index).sentences for index in range(len(studies))]
+    if entry.paired_text == "abnormal":
         kept = [number for number, own in enumerate(sentences) if any(one.abnormal for one in own)]
         if not kept:
-            raise InputError(f"{place}.text 'abnormal': no study of {entry.source} has an abnormal sentence")
-        studies, sentences = studies.only(kept), [sentences[number] for number in kept]
-    if entry.examples is not None:
-        kept = [number for number, own in enumerate(sentences) if any(one.targets for one in own)]
-        if len(kept) < entry.examples:
+            raise InputError(f"{field}.paired_text 'abnormal': no study of {entry.source} has an abnormal sentence")
+        studies, sentences = studies.select(kept), [sentences[number] for number in kept]
+    if entry.few_shot_studies is not None:
+        kept = [number for number, own in enumerate(sentences) if any(one.locations for one in own)]
+        if len(kept) < entry.few_shot_studies:
             raise InputError(
-                f"{place}.examples asks for {entry.examples}, but only {len(kept)} of the {len(studies)} studies of "
-                f"{entry.source} have a phrase with a target"
+                f"{field}.few_shot_studies is {entry.few_shot_studies}, but only {len(kept)} of the {len(studies)} "
+                f"studies of {entry.source} have a phrase with a location"
             )
-        studies = studies.only(kept[: entry.examples])
+        studies = studies.select(kept[: entry.few_shot_studies])
     return studies
 
 
 def validation_batches(
-    recipe: Recipe, device: torch.device, shown: TrainingProgress
+    recipe: Recipe, device: torch.device, progress: TrainingProgress
 ) -> tuple[list[TrainingBatch], Sequence[str]]:
     """Return the fixed batches of every validation, and what is wrong with the studies that were left out.
 
@@ -209,26 +231,27 @@ def validation_batches(
     if settings is None:
         return [], ()
     entry = settings.entry()
-    studies = _open(entry, recipe, device, shown, "data.validation")
+    studies = _open(entry, recipe, device, progress, "data.validation")
     size = min(recipe.batch_size, len(studies))
-    if entry.phrases and not isinstance(studies, PhantomDataset):
+    if entry.phrases_per_image and not isinstance(studies, PhantomDataset):
         try:
-            check_served(entry, studies, "data.validation")
+            check_available(entry, studies, "data.validation")
         except InputError as error:
-            shown.tell(f"{error}; losses that learn from phrases say nothing there")
+            progress.tell(f"{error}; losses that learn from phrases say nothing there")
     batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation", data=recipe.data)
     what = f"to hold the {len(studies):,} studies of data.validation as batches"
-    advice = f"try fewer, such as --set data.validation.cached={max(1, len(studies) // 2)}"
+    advice = f"try fewer, such as --set data.validation.cached_studies={max(1, len(studies) // 2)}"
     with enough_memory(str(device), what, advice):
-        return list(batches.from_number(0, len(studies) // size)), studies.problems
+        return list(batches.from_index(0, len(studies) // size)), studies.problems
 
 
-def keep_start(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) -> None:
+def save_initial_model(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) -> None:
     """Write the model before the first step."""
     start, config = recipe.model.start, recipe.model.config
     if start is not None:
+        stage = folder.path.parent / start.removeprefix(STAGE) / "model"
         try:
-            found = find_folder(start)
+            found = find_folder(str(stage) if start.startswith(STAGE) else start)
         except InputError as error:
             if start in shipped_recipes():
                 raise InputError(
@@ -280,8 +303,8 @@ def model_class(kind: str | None) -> Any:
 def _sample_texts(entries: Entries) -> Iterator[str]:
     """Yield sentences of the training studies, and the prompts of every finding: what a tokenizer should know."""
     for _, studies in entries:
-        for number in range(min(SAMPLED, len(studies))):
-            yield from (sentence.text for sentence in studies.texts(number).sentences)
+        for index in range(min(TOKENIZER_STUDIES, len(studies))):
+            yield from (sentence.text for sentence in studies.annotations(index).sentences)
     for name in FINDINGS:
         yield from positive_prompts(name)
 
@@ -289,15 +312,15 @@ def _sample_texts(entries: Entries) -> Iterator[str]:
 def check_same_data(checkpoint: Checkpoint, entries: Entries, processes: int) -> None:
     """Refuse to go on with sources that have grown or shrunk, or in more or fewer processes than before.
 
-    The studies would come in another order, and the joint batch would be larger or smaller.
+    The studies would come in another order, and the global batch would be larger or smaller.
     """
-    began_with = checkpoint.facts.get("processes", processes)
+    began_with = checkpoint.metadata.get("processes", processes)
     if began_with != processes:
         began, goes_on = ("1 process" if count == 1 else f"{count} processes" for count in (began_with, processes))
         raise InputError(
-            f"the run began in {began} and would go on in {goes_on}, with another joint batch; "
+            f"the run began in {began} and would go on in {goes_on}, with another global batch; "
             "give --devices and --nodes as before"
         )
-    for number, (before, (_, studies)) in enumerate(zip(checkpoint.facts["studies"], entries, strict=True)):
+    for number, (before, (_, studies)) in enumerate(zip(checkpoint.metadata["studies"], entries, strict=True)):
         if before != (now := len(studies)):
             raise InputError(f"data.train[{number}].source had {before} studies when the run began and has {now} now")

@@ -16,7 +16,7 @@ from rightlung.models.base import Grounder, TrainingBatch
 from rightlung.scoring.localisation import score
 from rightlung.training.log import Row
 
-AT_ONCE = 16
+GROUNDING_BATCH_SIZE = 16
 
 
 @torch.no_grad()
@@ -48,8 +48,10 @@ def _pointing(model: Grounder, batches: Sequence[TrainingBatch], grounded: int) 
         return {}
     images, texts, masks = zip(*asked, strict=True)
     maps = []
-    for begin in range(0, len(texts), AT_ONCE):
-        for grounding in model.ground(images[begin : begin + AT_ONCE], texts[begin : begin + AT_ONCE]):
+    for begin in range(0, len(texts), GROUNDING_BATCH_SIZE):
+        for grounding in model.ground(
+            images[begin : begin + GROUNDING_BATCH_SIZE], texts[begin : begin + GROUNDING_BATCH_SIZE]
+        ):
             empty = np.zeros(masks[0].shape, dtype=np.float32)
             maps.append(empty if grounding.heatmap is None else grounding.heatmap.to_size(empty.shape))
     found = score(np.stack(maps), np.stack(masks), metrics=["auroc", "pointing"])

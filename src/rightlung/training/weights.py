@@ -14,13 +14,13 @@ from rightlung.training.recipe import Optimizer, Recipe
 
 
 def learning_rate_at(step: int, recipe: Recipe) -> float:
-    """Return the learning rate of a step, counted from 0: linear warm-up, then cosine decay to ``final_factor``."""
+    """Return the learning rate of a step, counted from 0: linear warm-up, then cosine decay."""
     schedule, highest = recipe.schedule, recipe.optimizer.learning_rate
     if step < schedule.warmup_steps:
         return highest * (step + 1) / schedule.warmup_steps
     done = (step - schedule.warmup_steps) / max(1, schedule.steps - schedule.warmup_steps)
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-    return highest * (schedule.final_factor + (1 - schedule.final_factor) * cosine)
+    return highest * (schedule.final_learning_rate_factor + (1 - schedule.final_learning_rate_factor) * cosine)
 
 
 def build_optimizer(parameters: Mapping[str, nn.Parameter], settings: Optimizer) -> torch.optim.Optimizer:

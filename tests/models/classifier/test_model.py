@@ -317,6 +317,6 @@ def test_labels_and_pictures_that_are_not_the_models_are_refused(model: Classifi
     with pytest.raises(InputError, match="learns from labels, which the batch lacks"):
         model(TrainingBatch(torch.rand(1, 1, 64, 64), []))
     with pytest.raises(
-        InputError, match=r"data\.size must equal model\.config\.image\.size, 64 pixels; got images of 48"
+        InputError, match=r"data\.image_size must equal model\.config\.image\.size, 64 pixels; got images of 48"
     ):
         model(TrainingBatch(torch.rand(1, 1, 48, 48), []))

@@ -7,12 +7,13 @@ from pathlib import Path
 from rightlung.models.classifier import Classifier
 from rightlung.models.folder import load_folder
 from rightlung.training.loop import train
-from rightlung.training.recipe import read_recipe
+from rightlung.training.recipe_file import read_recipe
 
 SMALL = (
-    "model.config.image.size=64", "data.size=64", "data.grid=16", "data.workers=0", "schedule.steps=6", "batch_size=8",
-    "schedule.warmup_steps=0", "data.train[0].source=phantom?count=24&seed=11", "data.train[0].cached=24",
-    "data.validation.source=phantom?count=8&seed=12", "data.validation.cached=8", "data.validation.every=6",
+    "model.config.image.size=64", "data.image_size=64", "data.mask_grid=16", "data.workers=0", "schedule.steps=6",
+    "batch_size=8",
+    "schedule.warmup_steps=0", "data.train[0].source=phantom?count=24&seed=11", "data.train[0].cached_studies=24",
+    "data.validation.source=phantom?count=8&seed=12", "data.validation.cached_studies=8", "data.validation.every=6",
 )  # fmt: skip
 
 

@@ -194,7 +194,9 @@ def test_a_batch_without_boxes_names_the_field_that_gives_them(missing: dict[str
 
 def test_pictures_of_another_size_are_refused() -> None:
     given = batch()
-    with pytest.raises(InputError, match=r"data\.size must equal model\.config\.image_size, 48 .* got images of 40"):
+    with pytest.raises(
+        InputError, match=r"data\.image_size must equal model\.config\.image_size, 48 .* got images of 40"
+    ):
         create()(TrainingBatch(given.images[..., :40, :40], given.texts, targets=given.targets))
 
 
@@ -390,5 +392,5 @@ def test_several_texts_an_image_are_refused() -> None:
     given = batch(8)
     several = replace(given, texts=[text for text in given.texts for _ in range(2)],
                       text_images=[number // 2 for number in range(16)])  # fmt: skip
-    with pytest.raises(InputError, match=r"needs one text per image; got 16 texts for 8 images.*texts: 1"):
+    with pytest.raises(InputError, match=r"needs one text per image; got 16 texts for 8 images.*texts_per_image: 1"):
         create()(several)

@@ -15,7 +15,8 @@ from rightlung.models.gloria import Gloria, GloriaConfig
 from rightlung.models.uniter import Uniter
 from rightlung.models.uniter.config import UniterConfig
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
-from rightlung.training.recipe import Recipe, differing_fields, read_recipe, shipped_recipes
+from rightlung.training.recipe import Recipe, differing_fields
+from rightlung.training.recipe_file import read_recipe, shipped_recipes
 
 BASE = "wrong-lung-retrained"
 ENTRY = "data.train[0]"
@@ -34,24 +35,24 @@ SIDED = {
     "model.config.heatmap_from": "sentence",
     "model.config.image.options.depths": [1, 1, 2, 2],
     **losses(**{"sentence": 1.0, "global": 1.0, "side_ranking": 8.0, "side_separation": 4.0}),
-    f"{ENTRY}.mirrored": True,
-    f"{ENTRY}.text": "abnormal-first",
+    f"{ENTRY}.mirror_pairs": True,
+    f"{ENTRY}.paired_text": "abnormal-first",
 }
 CHANGED: dict[str, dict[str, Any]] = {
-    "abnormal": {f"{ENTRY}.text": "abnormal"},
+    "abnormal": {f"{ENTRY}.paired_text": "abnormal"},
     "clinical-masking": {f"{ENTRY}.masked_entities": 0.5},
     "word-masking": {f"{ENTRY}.masked_words": 0.3},
     "no-attn": {"model.config.attention.no_attention_token": True},
-    "rand-sents": {f"{ENTRY}.text_of": "another"},
+    "rand-sents": {f"{ENTRY}.pairing": "random"},
     "one-softmax": {"model.config.attention.softmaxes": 1},
     "sided": SIDED,
-    "sided-without-mirror": SIDED | {f"{ENTRY}.mirrored": False},
+    "sided-without-mirror": SIDED | {f"{ENTRY}.mirror_pairs": False},
     "sided-abstaining": SIDED
     | {"model.config.attention.no_attention_token": True}
     | losses(**{"sentence": 1.0, "global": 1.0, "side_ranking": 8.0, "side_separation": 4.0, "side_abstention": 1.0}),
     "sided-without-positions": SIDED | {"model.config.image.positions": False},
     "sided-without-small-regions": SIDED | {"model.config.image.options.depths": [2, 2, 2, 2]},
-    "sided-without-abnormal-first": SIDED | {f"{ENTRY}.text": "sentence"},
+    "sided-without-abnormal-first": SIDED | {f"{ENTRY}.paired_text": "sentence"},
     "sided-without-sides": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "side_separation": 4.0}),
     "sided-without-apart": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "side_ranking": 8.0}),
     "sided-without-sentence": SIDED
@@ -60,9 +61,9 @@ CHANGED: dict[str, dict[str, Any]] = {
 }
 FEW_SHOT = {
     "model.kind", "model.config", "model.start", "losses", "optimizer.learning_rate", "schedule.steps",
-    "schedule.warmup_steps", "schedule.final_factor", "schedule.patience", "batch_size", "ema",
-    f"{ENTRY}.source", f"{ENTRY}.cached", f"{ENTRY}.texts", f"{ENTRY}.phrases", f"{ENTRY}.examples",
-    f"{ENTRY}.positive",
+    "schedule.warmup_steps", "schedule.final_learning_rate_factor", "schedule.patience", "batch_size", "ema",
+    f"{ENTRY}.source", f"{ENTRY}.cached_studies", f"{ENTRY}.texts_per_image", f"{ENTRY}.phrases_per_image", f"{ENTRY}.few_shot_studies",
+    f"{ENTRY}.positive_share",
 }  # fmt: skip
 
 
@@ -103,13 +104,18 @@ def test_a_variant_differs_from_its_base_in_what_it_is_named_for_and_in_nothing_
 def test_few_shots_differ_from_each_other_in_the_targets_alone_and_from_the_base_in_how_they_go_on() -> None:
     names = ("retrained", "thirty-shot", "thirty-shot-exact")
     base, regions, exact = (read_recipe(f"wrong-lung-{name}") for name in names)
-    assert differing_fields(regions, exact) == [f"{ENTRY}.masks", "data.validation.masks"]
+    assert differing_fields(regions, exact) == [f"{ENTRY}.phrase_masks", "data.validation.phrase_masks"]
     found = differing_fields(base, exact)
     assert {path for path in found if not path.startswith(("augmentation.", "data.validation."))} == FEW_SHOT
     (entry,), judged = regions.data.train, regions.data.validation
     assert judged is not None
-    assert (entry.examples, entry.phrases, entry.masks) == (30, 1, "regions")
-    assert (judged.examples, judged.phrases, judged.masks, judged.every) == (30, 1, "regions", 1)
+    assert (entry.few_shot_studies, entry.phrases_per_image, entry.phrase_masks) == (30, 1, "regions")
+    assert (judged.few_shot_studies, judged.phrases_per_image, judged.phrase_masks, judged.every) == (
+        30,
+        1,
+        "regions",
+        1,
+    )
     assert entry.source != judged.source  # 30 others
     assert (regions.schedule.steps, regions.schedule.patience) == (500, 25)
     assert dict(regions.losses) == {"supervised": 1.0}
@@ -121,16 +127,16 @@ def test_uniter_sees_the_same_studies_as_often_with_one_text_an_image() -> None:
     base, uniter = read_recipe(BASE), read_recipe("wrong-lung-uniter")
     alike = {
         "data.size",
-        "data.grid",
+        "data.mask_grid",
         "schedule.steps",
         "batch_size",
         "gradient_accumulation",
         "seed",
         f"{ENTRY}.source",
     }
-    alike |= {f"{ENTRY}.cached", "data.validation.source", "data.validation.every", "optimizer.name"}
+    alike |= {f"{ENTRY}.cached_studies", "data.validation.source", "data.validation.every", "optimizer.name"}
     assert not alike & set(differing_fields(base, uniter))
-    assert uniter.data.train[0].texts == 1
+    assert uniter.data.train[0].texts_per_image == 1
     assert uniter.data.targets == ("regions",)
 
 

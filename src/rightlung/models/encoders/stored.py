@@ -51,7 +51,9 @@ class ConfiguredModel(nn.Module, Pretrained):
     def check_size(batch: TrainingBatch, field: str, size: int) -> None:
         """Refuse images of another size than a field of the configuration says."""
         if (side := batch.images.shape[-1]) != size:
-            raise InputError(f"data.size must equal model.config.{field}, {size} pixels; got images of {side} pixels")
+            raise InputError(
+                f"data.image_size must equal model.config.{field}, {size} pixels; got images of {side} pixels"
+            )
 
     @property
     def device(self) -> torch.device:

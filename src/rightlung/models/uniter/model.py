@@ -80,7 +80,7 @@ class Uniter(StoredModel):
         if len(batch.texts) != len(batch):
             raise InputError(
                 f"UNITER needs one text per image; got {len(batch.texts)} texts for {len(batch)} images. Set "
-                "data.train[...].texts: 1 in the recipe"
+                "data.train[...].texts_per_image: 1 in the recipe"
             )
         target = batch.targets.get("regions")
         if target is None or not bool(target["present"].any()):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache, partial
 
-from rightlung.core.keyed import Stream
+from rightlung.core.keyed import RandomStream
 from rightlung.lexicon import sides_in
 from rightlung.lexicon.findings import FINDINGS, broader_findings
 from rightlung.phantom.config import FINDING_ORDER, read_data
@@ -106,7 +106,7 @@ _MEANING = frozenset({
 })  # fmt: skip
 
 
-def slip(text: str, stream: Stream) -> str:
+def slip(text: str, stream: RandomStream) -> str:
     """Return the text with one typing error that leaves the meaning unchanged, if a word allows one.
 
     It swaps two letters or drops one, never in the name of a finding, and makes no word of the bank or for a side.

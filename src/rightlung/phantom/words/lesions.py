@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rightlung.core.keyed import Stream
+from rightlung.core.keyed import RandomStream
 from rightlung.core.study import Polarity
 from rightlung.lexicon import REGIONS
 from rightlung.phantom.scene import Lesion
@@ -85,7 +85,7 @@ def measure(lesion: Lesion) -> str:
     return f"{lesion.size:.1f} cm"
 
 
-def grade(lesion: Lesion, stream: Stream) -> str:
+def grade(lesion: Lesion, stream: RandomStream) -> str:
     """Return an adjective for the severity, or an empty string."""
     chosen = stream.choice(words()["findings"][lesion.finding]["grades"][bucket(lesion.severity)].split("|"))
     return str(chosen).replace("{measure}", measure(lesion))
@@ -98,7 +98,7 @@ def _join(*parts: str) -> str:
 class LesionWriter:
     """Writes the sentences about one kind of lesion in one section of a report."""
 
-    def __init__(self, finding: str, stream: Stream, manner: Manner, brief: bool) -> None:
+    def __init__(self, finding: str, stream: RandomStream, manner: Manner, brief: bool) -> None:
         self.finding = finding
         self.stream = stream
         self.manner = manner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rightlung.core.keyed import Stream
+from rightlung.core.keyed import RandomStream
 from rightlung.phantom.scene import Lesion
 from rightlung.phantom.words.bank import words
 from rightlung.phantom.words.templates import expand
@@ -23,7 +23,7 @@ class Spot:
     zone: str
 
 
-def spot(lesion: Lesion, stream: Stream, sideless: bool, listed: bool = False) -> Spot:
+def spot(lesion: Lesion, stream: RandomStream, sideless: bool, listed: bool = False) -> Spot:
     """Return words for the location of a sided lesion; ``listed`` selects the form used in lists of places."""
     kind = _spot_kind(lesion, stream)
     table = words()["where"][kind]
@@ -48,7 +48,7 @@ def spot(lesion: Lesion, stream: Stream, sideless: bool, listed: bool = False) -
     return Spot(expand(before, stream, slots), expand(after, stream, slots), named)
 
 
-def _spot_kind(lesion: Lesion, stream: Stream) -> str:
+def _spot_kind(lesion: Lesion, stream: RandomStream) -> str:
     if lesion.finding == "pleural effusion" or lesion.form == "tension":
         return "space"
     if lesion.form == "lateral":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rightlung.core.keyed import Stream
+from rightlung.core.keyed import RandomStream
 from rightlung.core.study import Polarity
 from rightlung.phantom.config import FINDING_ORDER
 from rightlung.phantom.scene import Device, Scene
@@ -31,7 +31,7 @@ _AS_BEFORE = (", unchanged", ", unchanged in position", ", stable", ", as before
 _URGENT = frozenset({"pneumothorax", "pleural effusion", "consolidation", "pneumonia", "edema", "cardiomegaly"})
 
 
-def choose_negatives(stream: Stream, lavishness: float, summary: bool) -> list[Negative]:
+def choose_negatives(stream: RandomStream, lavishness: float, summary: bool) -> list[Negative]:
     """Return the absences that this report would state if they were true, none of them negated twice.
 
     A summary contains only urgent ones. The choice is random, so it reveals nothing about the findings.
@@ -47,7 +47,7 @@ def choose_negatives(stream: Stream, lavishness: float, summary: bool) -> list[N
     return chosen
 
 
-def choose_global(stream: Stream) -> Negative | None:
+def choose_global(stream: RandomStream) -> Negative | None:
     """Return the summary that this report would give if it were true: nothing acute, nothing at all, or None."""
     summaries = (negative for negative in negatives() if negative.block == "global")
     return next((negative for negative in summaries if stream.chance(negative.share)), None)
@@ -58,14 +58,14 @@ def is_true(negative: Negative, present: Collection[str]) -> bool:
     return not negative.forbidding & set(present)
 
 
-def absence_sentence(negative: Negative, stream: Stream) -> Draft:
+def absence_sentence(negative: Negative, stream: RandomStream) -> Draft:
     """Return the sentence for an absence."""
     findings = {name: Polarity.POSITIVE if name == "no finding" else Polarity.NEGATIVE for name in negative.negates}
     text = polish(expand(stream.choice(negative.texts), stream, {}))
     return Draft(text, negative.regions, findings, (), (), negative.forbidding)
 
 
-def clear_side(scene: Scene, stream: Stream) -> Draft | None:
+def clear_side(scene: Scene, stream: RandomStream) -> Draft | None:
     """Return "the right lung is clear" for a random side, if it is true."""
     side = stream.choice(("left", "right"))
     template = stream.choice(_CLEAR_SIDE)
@@ -75,7 +75,7 @@ def clear_side(scene: Scene, stream: Stream) -> Draft | None:
     return Draft(text, (f"{side} lung",), {"lung opacity": Polarity.NEGATIVE}, (), (), LUNG_KINDS)
 
 
-def device_sentence(index: int, device: Device, stream: Stream, compared: bool) -> Draft:
+def device_sentence(index: int, device: Device, stream: RandomStream, compared: bool) -> Draft:
     """Return the sentence for a device and the position of its tip."""
     entry = statements()["devices"][device.kind]
     placed = "good" if device.well_placed else "bad"
@@ -106,7 +106,7 @@ def device_sentence(index: int, device: Device, stream: Stream, compared: bool) 
     return Draft(polish(text), regions, findings, (), (index,), frozenset(findings))
 
 
-def aorta_sentence(scene: Scene, stream: Stream) -> Draft | None:
+def aorta_sentence(scene: Scene, stream: RandomStream) -> Draft | None:
     """Return the sentence for a tortuous aorta, which depends on age and belongs to the body."""
     entry = statements()["body"]["aorta"]
     said = stream.chance(entry["share"])
@@ -116,6 +116,6 @@ def aorta_sentence(scene: Scene, stream: Stream) -> Draft | None:
     return Draft(text, tuple(entry["regions"]), {entry["finding"]: Polarity.POSITIVE})
 
 
-def general_sentence(kind: str, stream: Stream, names: Mapping[str, str]) -> Draft:
+def general_sentence(kind: str, stream: RandomStream, names: Mapping[str, str]) -> Draft:
     """Return a sentence without a location."""
     return Draft(polish(expand(stream.choice(statements()["nowhere"][kind]), stream, names)))

@@ -1,7 +1,7 @@
 """Templates of sentences: ``(one|another|)`` is a choice, ``{slot}`` is filled in, ``a/an`` agrees with the next word.
 
->>> from rightlung.core.keyed import Stream
->>> polish(expand("there is {np}", Stream(0), {"np": "a/an effusion"}))
+>>> from rightlung.core.keyed import RandomStream
+>>> polish(expand("there is {np}", RandomStream(0), {"np": "a/an effusion"}))
 'There is an effusion.'
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from rightlung.core.errors import InputError
-from rightlung.core.keyed import Stream
+from rightlung.core.keyed import RandomStream
 
 _TOKEN = re.compile(r"[()|]|\{[a-z_ ]+\}|[^()|{}]+")
 _SPACES = re.compile(r"\s+")
@@ -49,12 +49,12 @@ def _parse(template: str) -> list[Node]:
     return stack[0][0]
 
 
-def expand(template: str, stream: Stream, slots: Mapping[str, str]) -> str:
+def expand(template: str, stream: RandomStream, slots: Mapping[str, str]) -> str:
     """Return one of the texts that a template generates."""
     return _written(_parse(template), stream, slots)
 
 
-def _written(nodes: list[Node], stream: Stream, slots: Mapping[str, str]) -> str:
+def _written(nodes: list[Node], stream: RandomStream, slots: Mapping[str, str]) -> str:
     return "".join(
         node if isinstance(node, str)
         else slots[node[0]] if isinstance(node, tuple)

@@ -58,15 +58,16 @@ VARIANTS: tuple[Variant, ...] = (
 
 def quick_changes(job: Job) -> list[str]:
     """Return recipe changes that make a run take a second: a tiny model, few studies and steps. It learns nothing."""
-    shared = ["data.size=64", "data.grid=16", "data.workers=0"]
+    shared = ["data.image_size=64", "data.mask_grid=16", "data.workers=0"]
     if job.variant.start is not None:
         places = (("data.train[0]", 21), ("data.validation", 22))
         pools = [
             change
             for place, seed in places
             for change in (
-                f"{place}.source=phantom?count={QUICK_FEW_SHOTS}&seed={seed}", f"{place}.cached={QUICK_FEW_SHOTS}",
-                f"{place}.examples=8",
+                f"{place}.source=phantom?count={QUICK_FEW_SHOTS}&seed={seed}",
+                f"{place}.cached_studies={QUICK_FEW_SHOTS}",
+                f"{place}.few_shot_studies=8",
             )
         ]  # fmt: skip
         return [*shared, "schedule={steps: 4, patience: 3}", "batch_size=8", *pools]
@@ -81,7 +82,7 @@ def quick_changes(job: Job) -> list[str]:
     train, validation = QUICK_POOLS["train"], QUICK_POOLS["validation"]
     return [
         *model, *shared, "schedule.steps=4", "schedule.warmup_steps=1", "batch_size=16",
-        f"data.train[0].source=phantom?count={train}&seed=11", f"data.train[0].cached={train}",
-        f"data.validation.source=phantom?count={validation}&seed=12", f"data.validation.cached={validation}",
-        "data.validation.every=2", "data.validation.grounded=8",
+        f"data.train[0].source=phantom?count={train}&seed=11", f"data.train[0].cached_studies={train}",
+        f"data.validation.source=phantom?count={validation}&seed=12", f"data.validation.cached_studies={validation}",
+        "data.validation.every=2", "data.validation.grounded_phrases=8",
     ]  # fmt: skip

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rightlung.core.errors import InputError
 from rightlung.core.settings import read_settings
+from rightlung.models.kinds import import_target
 from rightlung.training.targets.base import TARGETS, TargetBuilder
 
 if TYPE_CHECKING:
@@ -23,16 +24,29 @@ for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
 
+def _target_class(name: str) -> type[TargetBuilder]:
+    """Return a target by its name, or one of the user's own as ``module:Class``."""
+    if ":" not in name:
+        return TARGETS.find(name)  # type: ignore[no-any-return]
+    found = import_target(name)
+    if not (isinstance(found, type) and issubclass(found, TargetBuilder)):
+        raise InputError(f"data.targets: {name!r} is not a subclass of rightlung.training.targets.TargetBuilder")
+    return found
+
+
 def target_builders(data: Data) -> list[TargetBuilder]:
     """Return the builders of the targets that a recipe names; phrases come first where an entry asks for them."""
-    asked = [entry.phrases for entry in data.train] + ([] if data.validation is None else [data.validation.phrases])
+    asked = [entry.phrases_per_image for entry in data.train] + (
+        [] if data.validation is None else [data.validation.phrases_per_image]
+    )
     names = [*(["phrases"] if any(asked) else []), *data.targets]
     for name in data.target_options:
-        if TARGETS.find(name).name not in names:
+        if name not in names:
+            _target_class(name)  # refuses an unknown name, with the nearest known one
             raise InputError(f"data.target_options.{name} is not used: {name} is not in data.targets")
     if "phrases" in data.targets and not any(asked):
-        raise InputError("data.targets: phrases needs data.train[...].phrases of at least 1")
+        raise InputError("data.targets: phrases needs data.train[...].phrases_per_image of at least 1")
     return [
-        read_settings(TARGETS.find(name), data.target_options.get(name, {}), f"data.target_options.{name}")
+        read_settings(_target_class(name), data.target_options.get(name, {}), f"data.target_options.{name}")
         for name in dict.fromkeys(names)
     ]

@@ -15,20 +15,20 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from rightlung.core import Box, Extent, Study
-from rightlung.core.keyed import Stream
+from rightlung.core.keyed import RandomStream
 from rightlung.core.registry import Registry
 from rightlung.lexicon import canonical_finding
 from rightlung.models.preprocessing import letterbox
-from rightlung.phantom.stream import PhantomBatch
+from rightlung.phantom.loader import PhantomBatch
+from rightlung.training.annotations import Location, StudyAnnotations
 from rightlung.training.augmentation import ImageChanges, move_boxes, move_masks, on_device
-from rightlung.training.study_texts import Location, StudyTexts
 
 if TYPE_CHECKING:
     from rightlung.training.recipe import DataEntry
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class RaggedTensor:
     """The rows of ``n`` studies in one tensor ``values`` (m, ...). Studies may share it and need not use all of it."""
 
     values: Tensor
@@ -36,36 +36,36 @@ class Rows:
     counts: Sequence[int]  # (n,) how many rows it has
 
     @classmethod
-    def of(cls, values: Tensor, counts: Sequence[int]) -> Rows:
+    def of(cls, values: Tensor, counts: Sequence[int]) -> RaggedTensor:
         """Return the rows of studies that follow each other."""
         return cls(values, list(accumulate(counts, initial=0))[:-1], list(counts))
 
-    def only(self, studies: Sequence[int]) -> Rows:
+    def select(self, studies: Sequence[int]) -> RaggedTensor:
         """Return the rows of some of the studies, without copying them."""
-        return Rows(self.values, [self.first[one] for one in studies], [self.counts[one] for one in studies])
+        return RaggedTensor(self.values, [self.first[one] for one in studies], [self.counts[one] for one in studies])
 
     def at(self, rows: Sequence[int]) -> Tensor:
         """Return rows by their number in ``values``."""
         return self.values[on_device(torch.tensor(rows, dtype=torch.long), self.values.device)]
 
-    def all(self) -> Tensor:
+    def concatenated(self) -> Tensor:
         """Return the rows of all studies in their order, (sum of counts, ...)."""
         pairs = zip(self.first, self.counts, strict=True)
         return self.at([row for first, count in pairs for row in range(first, first + count)])
 
 
-Column = Rows | list[Any]
+Column = RaggedTensor | list[Any]
 """Of each study a tensor (rows, ...), or a value that JSON knows."""
 
 
-def only(column: Column, studies: Sequence[int]) -> Column:
+def select_studies(column: Column, studies: Sequence[int]) -> Column:
     """Return some of the studies of a column."""
-    return column.only(studies) if isinstance(column, Rows) else [column[one] for one in studies]
+    return column.select(studies) if isinstance(column, RaggedTensor) else [column[one] for one in studies]
 
 
 @dataclass(frozen=True, slots=True)
 class StudyFrame:
-    """The square that the model sees of a study's image, and the locations of the study's targets."""
+    """The square that the model sees of a study's image, and the locations of what its phrases describe."""
 
     size: int  # pixels per side
     grid: int  # cells per side
@@ -84,12 +84,12 @@ class StudyFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class DrawContext:
     """What words are drawn with: everything random comes from ``stream``, which follows from seed and batch."""
 
     entry: DataEntry
-    stream: Stream
-    other: Callable[[], StudyTexts]  # draws another study of the same source
+    stream: RandomStream
+    other: Callable[[], StudyAnnotations]  # draws another study of the same source
     findings: frozenset[str] = frozenset()  # all that the labels of the source name
 
 
@@ -98,7 +98,7 @@ class BatchPart:
     """The images that one entry gives to a batch, as far as one target is concerned."""
 
     entry: DataEntry
-    studies: Sequence[StudyTexts]  # n
+    studies: Sequence[StudyAnnotations]  # n
     columns: Mapping[str, Column]  # what `TargetBuilder.build` returned for each study; empty if it was not called
     words: Sequence[Any]  # n: what `TargetBuilder.draw` returned, mirrored where the image is
     mirrored: Tensor  # (n,) bool
@@ -136,27 +136,27 @@ class TargetBuilder:
 
     name: ClassVar[str]
 
-    def wanted(self, entry: DataEntry) -> bool:
+    def needed(self, entry: DataEntry) -> bool:
         """Return whether studies of this entry have to be built (`draw` and `collate` are called in any case)."""
         return True
 
-    def has(self, study: Study) -> bool:
+    def available_in(self, study: Study) -> bool:
         """Return whether the study knows this target."""
         return True
 
-    def build(self, study: Study, texts: StudyTexts, frame: StudyFrame) -> Mapping[str, Any]:
+    def build(self, study: Study, annotations: StudyAnnotations, frame: StudyFrame) -> Mapping[str, Any]:
         """Return what is to be cached of a study, by name: tensors (rows, ...) or values that JSON knows."""
         return {}
 
-    def can_paint(self, entry: DataEntry) -> bool:
-        """Return whether `paint` gives what `build` gives. If not, phantom studies are made one by one on the CPU."""
+    def can_build_rendered(self, entry: DataEntry) -> bool:
+        """Return whether `build_rendered` equals `build`. If not, phantom studies are made one by one on the CPU."""
         return type(self).build is TargetBuilder.build
 
-    def paint(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
+    def build_rendered(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
         """Return the columns of phantom studies that were painted on the device."""
         return {}
 
-    def draw(self, texts: StudyTexts, drawing: Drawing) -> Any:
+    def draw(self, annotations: StudyAnnotations, context: DrawContext) -> Any:
         """Return the words about one image."""
         return ()
 

@@ -10,9 +10,9 @@ import torch
 
 from rightlung.core import Box, Polarity, Study
 from rightlung.lexicon import canonical_finding
-from rightlung.training.study_texts import NO_FINDING, StudyTexts, boxes_of
-from rightlung.training.targets.base import TARGETS, BatchPart, Rows, StudyFrame, TargetBuilder
-from rightlung.training.targets.regions import LEAST_EXTENT
+from rightlung.training.annotations import NO_FINDING, StudyAnnotations, boxes_of
+from rightlung.training.targets.base import TARGETS, BatchPart, RaggedTensor, StudyFrame, TargetBuilder
+from rightlung.training.targets.regions import MIN_BOX_SIDE
 
 if TYPE_CHECKING:
     from rightlung.training.recipe import DataEntry
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @TARGETS.register
 @dataclass(frozen=True)
 class Boxes(TargetBuilder):
-    """All ``b`` bounding boxes of the phrases that a finding is, or may be, present; none with ``masks: none``.
+    """All ``b`` bounding boxes of findings that are, or may be, present; none with ``phrase_masks: none``.
 
     - ``boxes`` (b, 4): x0, y0, x1, y1 in fractions of the square image
     - ``labels``: list of length b, the findings of each box
@@ -31,18 +31,18 @@ class Boxes(TargetBuilder):
 
     name = "boxes"
 
-    def wanted(self, entry: DataEntry) -> bool:
+    def needed(self, entry: DataEntry) -> bool:
         """Boxes are used unless the entry hides locations."""
-        return entry.masks != "none"
+        return entry.phrase_masks != "none"
 
-    def has(self, study: Study) -> bool:
+    def available_in(self, study: Study) -> bool:
         """Whether a phrase has a box."""
-        return any(boxes_of(phrase) for phrase in study.phrases)
+        return any(boxes_of(phrase) for phrase in (*study.located_findings, *study.phrases))
 
-    def build(self, study: Study, texts: StudyTexts, frame: StudyFrame) -> Mapping[str, Any]:
-        """Return ``boxes`` and ``labels``; phrases about the same box share it."""
+    def build(self, study: Study, annotations: StudyAnnotations, frame: StudyFrame) -> Mapping[str, Any]:
+        """Return ``boxes`` and ``labels``; a box has all findings that are said of it."""
         labels: dict[Box, set[str]] = {}
-        for phrase in study.phrases:
+        for phrase in study.located_findings or study.phrases:
             names = {canonical_finding(name) for name, kind in phrase.findings.items() if kind is not Polarity.NEGATIVE}
             if names - {NO_FINDING}:
                 for box in boxes_of(phrase):
@@ -53,12 +53,12 @@ class Boxes(TargetBuilder):
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return boxes, labels, images and known; what the border has cut off is left out."""
         column, labels = part.columns.get("boxes"), part.columns.get("labels")
-        if not isinstance(column, Rows) or not isinstance(labels, list):
+        if not isinstance(column, RaggedTensor) or not isinstance(labels, list):
             unknown = torch.zeros_like(part.mirrored)
             return {"boxes": torch.zeros(0, 4, device=unknown.device), "labels": [], "images": [], "known": unknown}
         images = [image for image, count in enumerate(column.counts) for _ in range(count)]
-        boxes = part.move_boxes(column.all(), part.tensor(images, torch.long)).clamp(0.0, 1.0)
-        inside = ((boxes[:, 2:] - boxes[:, :2]) > LEAST_EXTENT).all(-1)
+        boxes = part.move_boxes(column.concatenated(), part.tensor(images, torch.long)).clamp(0.0, 1.0)
+        inside = ((boxes[:, 2:] - boxes[:, :2]) > MIN_BOX_SIDE).all(-1)
         kept = inside.nonzero()[:, 0].tolist()
         of_box = [names for own in labels for names in own]
         return {

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from rightlung.core import Study
-from rightlung.training.study_texts import StudyTexts
-from rightlung.training.targets.base import TARGETS, BatchPart, Rows, StudyFrame, TargetBuilder
+from rightlung.training.annotations import StudyAnnotations
+from rightlung.training.targets.base import TARGETS, BatchPart, RaggedTensor, StudyFrame, TargetBuilder
 
 
 @TARGETS.register
@@ -24,11 +24,11 @@ class Gaze(TargetBuilder):
 
     name = "gaze"
 
-    def has(self, study: Study) -> bool:
+    def available_in(self, study: Study) -> bool:
         """Whether gaze was recorded."""
         return study.gaze is not None
 
-    def build(self, study: Study, texts: StudyTexts, frame: StudyFrame) -> Mapping[str, Any]:
+    def build(self, study: Study, annotations: StudyAnnotations, frame: StudyFrame) -> Mapping[str, Any]:
         """Return ``maps`` (0 or 1, grid, grid)."""
         if study.gaze is None:
             return {"maps": torch.zeros(0, frame.grid, frame.grid)}
@@ -39,8 +39,10 @@ class Gaze(TargetBuilder):
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return maps and known."""
         column = part.columns["maps"]
-        assert isinstance(column, Rows)
+        assert isinstance(column, RaggedTensor)
         known = part.tensor(column.counts, torch.bool)
         maps = torch.zeros(len(known), part.grid, part.grid, device=known.device)
-        maps[part.tensor([image for image, count in enumerate(column.counts) if count], torch.long)] = column.all()
+        maps[part.tensor([image for image, count in enumerate(column.counts) if count], torch.long)] = (
+            column.concatenated()
+        )
         return {"maps": part.move_masks(maps), "known": known}

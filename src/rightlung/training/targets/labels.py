@@ -9,7 +9,7 @@ import torch
 
 from rightlung.core import InputError, Study
 from rightlung.lexicon import canonical_finding
-from rightlung.training.study_texts import DEVICES, NO_FINDING, StudyTexts
+from rightlung.training.annotations import DEVICES, NO_FINDING, StudyAnnotations
 from rightlung.training.targets.base import TARGETS, BatchPart, TargetBuilder, label_values
 
 
@@ -30,7 +30,7 @@ class Labels(TargetBuilder):
         if not self.findings:
             raise InputError("findings must name at least one finding")
 
-    def has(self, study: Study) -> bool:
+    def available_in(self, study: Study) -> bool:
         """Whether one of the findings is labelled."""
         return not {canonical_finding(name) for name in study.findings}.isdisjoint(
             map(canonical_finding, self.findings)
@@ -41,7 +41,7 @@ class Labels(TargetBuilder):
         missing = 0.0 if part.entry.unlabeled == "negative" else torch.nan
         return {"values": part.tensor([self._of(texts, missing) for texts in part.studies], torch.float32)}
 
-    def _of(self, texts: StudyTexts, missing: float) -> list[float]:
+    def _of(self, texts: StudyAnnotations, missing: float) -> list[float]:
         absent = texts.absent | ({NO_FINDING} if texts.present - {NO_FINDING, DEVICES} else set())
         values = label_values(self.findings, texts.present, absent)
         unsure = [canonical_finding(name) in texts.uncertain for name in self.findings]

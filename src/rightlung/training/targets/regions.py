@@ -11,14 +11,14 @@ import torch
 from rightlung.core import Polarity, Study
 from rightlung.lexicon import IMAGENOME_REGIONS, canonical_finding, mirror_region
 from rightlung.lexicon.side_changes import mirrored
-from rightlung.phantom.stream import PhantomBatch
-from rightlung.training.study_texts import StudyTexts
+from rightlung.phantom.loader import PhantomBatch
+from rightlung.training.annotations import StudyAnnotations
 from rightlung.training.targets.base import (
     TARGETS,
     BatchPart,
     Column,
-    Drawing,
-    Rows,
+    DrawContext,
+    RaggedTensor,
     StudyFrame,
     TargetBuilder,
     label_values,
@@ -27,7 +27,7 @@ from rightlung.training.targets.base import (
 if TYPE_CHECKING:
     from rightlung.training.recipe import DataEntry
 
-LEAST_EXTENT = 0.01
+MIN_BOX_SIDE = 0.01
 """Of a box, either way; a narrower one has been cut off by the border of the image."""
 _OTHER_SIDE = [IMAGENOME_REGIONS.index(mirror_region(name)) for name in IMAGENOME_REGIONS]
 
@@ -47,11 +47,11 @@ class RegionTargets(TargetBuilder):
 
     name = "regions"
 
-    def has(self, study: Study) -> bool:
+    def available_in(self, study: Study) -> bool:
         """Whether the box of a region is known."""
         return bool(study.regions)
 
-    def build(self, study: Study, texts: StudyTexts, frame: StudyFrame) -> Mapping[str, Any]:
+    def build(self, study: Study, annotations: StudyAnnotations, frame: StudyFrame) -> Mapping[str, Any]:
         """Return ``boxes`` (1, k, 4) and ``findings`` (1, k, f), NaN where unknown."""
         boxes = torch.full((1, len(IMAGENOME_REGIONS), 4), torch.nan)
         findings = torch.full((1, len(IMAGENOME_REGIONS), len(self.findings)), torch.nan)
@@ -63,19 +63,22 @@ class RegionTargets(TargetBuilder):
             findings[0, number] = torch.tensor(label_values(self.findings, present, absent))
         return {"boxes": boxes, "findings": findings}
 
-    def can_paint(self, entry: DataEntry) -> bool:
+    def can_build_rendered(self, entry: DataEntry) -> bool:
         """Boxes are painted. Findings need the lesions in pixels."""
         return not self.findings
 
-    def paint(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
+    def build_rendered(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
         """Return the boxes of the painted regions."""
         boxes = batch.rendering.regions.float()
         ones = [1] * len(boxes)
-        return {"boxes": Rows.of(boxes, ones), "findings": Rows.of(boxes.new_empty(*boxes.shape[:2], 0), ones)}
+        return {
+            "boxes": RaggedTensor.of(boxes, ones),
+            "findings": RaggedTensor.of(boxes.new_empty(*boxes.shape[:2], 0), ones),
+        }
 
-    def draw(self, texts: StudyTexts, drawing: Drawing) -> list[list[str]]:
+    def draw(self, annotations: StudyAnnotations, context: DrawContext) -> list[list[str]]:
         """Return the sentences of each region."""
-        return [[one.text for one in texts.sentences if name in one.regions] for name in IMAGENOME_REGIONS]
+        return [[one.text for one in annotations.sentences if name in one.regions] for name in IMAGENOME_REGIONS]
 
     def mirror(self, words: list[list[str]]) -> list[list[str]]:
         """Exchange the sides of regions and sentences; sentences without a mirror image are left out."""
@@ -83,12 +86,12 @@ class RegionTargets(TargetBuilder):
 
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return boxes, present, findings and sentences."""
-        boxes, findings = (part.columns[name].all() for name in ("boxes", "findings"))  # type: ignore[union-attr]
+        boxes, findings = (part.columns[name].concatenated() for name in ("boxes", "findings"))  # type: ignore[union-attr]
         flipped = part.mirrored[:, None, None]
         boxes = torch.where(flipped, boxes[:, _OTHER_SIDE], boxes)  # what was the left lung is the right one
         images = torch.arange(len(boxes), device=boxes.device).repeat_interleave(boxes.shape[1])
         within = part.move_boxes(boxes.flatten(0, 1), images).view_as(boxes).clamp(0.0, 1.0)
-        present = (within[..., 2:] - within[..., :2] > LEAST_EXTENT).all(-1)  # unknown boxes are NaN: False
+        present = (within[..., 2:] - within[..., :2] > MIN_BOX_SIDE).all(-1)  # unknown boxes are NaN: False
         return {
             "boxes": torch.where(present[..., None], within, 0.0),
             "present": present,

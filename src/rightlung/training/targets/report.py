@@ -7,8 +7,8 @@ from typing import Any
 
 from rightlung.core import Study
 from rightlung.lexicon.side_changes import mirrored
-from rightlung.training.study_texts import StudyTexts
-from rightlung.training.targets.base import TARGETS, BatchPart, Drawing, TargetBuilder
+from rightlung.training.annotations import StudyAnnotations
+from rightlung.training.targets.base import TARGETS, BatchPart, DrawContext, TargetBuilder
 
 
 @TARGETS.register
@@ -22,13 +22,13 @@ class ReportText(TargetBuilder):
 
     name = "report"
 
-    def has(self, study: Study) -> bool:
+    def available_in(self, study: Study) -> bool:
         """Whether there is a report."""
         return study.report is not None and bool(study.report.text.strip())
 
-    def draw(self, texts: StudyTexts, drawing: Drawing) -> str:
+    def draw(self, annotations: StudyAnnotations, context: DrawContext) -> str:
         """Return the report."""
-        return texts.report
+        return annotations.report
 
     def mirror(self, words: str) -> str | None:
         """Return the mirrored report, None where it has no mirror image."""

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from rightlung.core import InputError
 from rightlung.phantom.config import default_config
+from rightlung.phantom.loader import PhantomBatch, PhantomLoader, cell_shares
 from rightlung.phantom.prepare import prepare
 from rightlung.phantom.render import Rendering, paint, render
 from rightlung.phantom.report import Statement
-from rightlung.phantom.stream import PhantomBatch, PhantomStream, cell_shares
 from rightlung.phantom.study import _without_specks, make_studies
 from tests.phantom.scenes import NORMAL, lesion, varied, with_lesions
 
@@ -29,7 +29,7 @@ BATCHES = [[0, 1, 2, 3, 4], [9, 7], [12]]
 
 @pytest.fixture(scope="module")
 def batches() -> list[PhantomBatch]:
-    return list(PhantomStream(default_config(), SEED, SIZE).batches(BATCHES))
+    return list(PhantomLoader(default_config(), SEED, SIZE).batches(BATCHES))
 
 
 def _same(one: Rendering, other: Rendering) -> bool:
@@ -54,7 +54,7 @@ def test_studies_are_those_of_make_studies(batches: list[PhantomBatch]) -> None:
 
 
 def test_workers_change_nothing_and_keep_the_order(batches: list[PhantomBatch]) -> None:
-    made = list(PhantomStream(default_config(), SEED, SIZE, workers=2).batches(iter(BATCHES)))
+    made = list(PhantomLoader(default_config(), SEED, SIZE, workers=2).batches(iter(BATCHES)))
     assert [[scene.index for scene in batch.scenes] for batch in made] == BATCHES
     for one, other in zip(made, batches, strict=True):
         assert one.scenes == other.scenes
@@ -64,7 +64,7 @@ def test_workers_change_nothing_and_keep_the_order(batches: list[PhantomBatch]) 
 
 def test_a_failure_in_a_worker_names_the_study_and_ends_the_workers() -> None:
     before = set(multiprocessing.active_children())
-    running = PhantomStream(default_config(), SEED, SIZE, workers=1).batches([[0], [5, None]])  # type: ignore[list-item]
+    running = PhantomLoader(default_config(), SEED, SIZE, workers=1).batches([[0], [5, None]])  # type: ignore[list-item]
     assert [scene.index for scene in next(running).scenes] == [0]
     with pytest.raises(RuntimeError, match=f"phantom study None of seed {SEED} could not be made"):
         next(running)
@@ -75,7 +75,7 @@ def test_a_failure_in_a_worker_names_the_study_and_ends_the_workers() -> None:
 def test_a_stream_that_is_left_leaves_no_worker_behind(interrupted: bool) -> None:
     before = set(multiprocessing.active_children())
     endless: Iterator[list[int]] = ([index] for index in itertools.count())
-    running = PhantomStream(default_config(), SEED, SIZE, workers=1).batches(endless)
+    running = PhantomLoader(default_config(), SEED, SIZE, workers=1).batches(endless)
     assert isinstance(running, Generator)
     next(running)
     assert set(multiprocessing.active_children()) - before
@@ -165,4 +165,4 @@ def test_a_batch_of_normals_has_no_shares() -> None:
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], indices: list[list[int]], named: str) -> None:
     with pytest.raises(InputError, match=named):
-        list(PhantomStream(default_config(), SEED, **{"size": SIZE, **options}).batches(indices))
+        list(PhantomLoader(default_config(), SEED, **{"size": SIZE, **options}).batches(indices))

@@ -1,10 +1,9 @@
-"""The words of a training study: its sentences, its findings, and the target that each sentence is about.
+"""The annotations of a training study: its sentences, its findings, and the location of each.
 
-A **target** is something with a location: a lesion, a device, the boxes of a phrase. Targets are numbered within their
-study. Their masks are tensors of the `phrases` target.
-
-There is one builder, `_assembled`. It is fed with the observations of a study: from a phantom's scene, which knows
-them without painting anything, or from the phrases of any `Study`.
+A **location** is where something is seen: a lesion, a device, the boxes of a phrase. The locations of a study are
+numbered; their masks are tensors of the `phrases` target. `_assembled` makes the annotations of every study, from the
+observations in it. A phantom's scene knows these without painting anything; any other `Study` has them in its phrases.
+A sentence without coded findings is labelled by the rule labeller.
 """
 
 from __future__ import annotations
@@ -12,13 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from rightlung.core import Box, Mask, Phrase, Polarity, Study
-from rightlung.core.keyed import Stream
+from rightlung.core.keyed import RandomStream
 from rightlung.lexicon import REGIONS, canonical_finding, find, positive_prompts, prompt, sides_in, split_sentences
 from rightlung.lexicon.findings import broader_findings
+from rightlung.lexicon.labeller import read_sentence
 from rightlung.lexicon.rules import entity_spans
 from rightlung.models.encoders.tokenizer import MASK
 from rightlung.phantom.report import Statement, assemble_report
@@ -45,10 +45,10 @@ class StudySentence:
     """One sentence or phrase about a study."""
 
     text: str
-    targets: tuple[int, ...] = ()
+    locations: tuple[int, ...] = ()  # indices of the study's locations
     positive: frozenset[str] = frozenset()  # the findings that it says are present, or may be
     side: str | None = None  # the one side on which all findings of its kinds lie in this study, if there is one
-    seen: bool | None = None  # whether it describes something visible in the image; None where unknown
+    visible: bool | None = None  # whether it describes something visible in the image; None where unknown
     regions: tuple[str, ...] = ()
 
     @property
@@ -58,8 +58,8 @@ class StudySentence:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyTexts:
-    """The words of one study."""
+class StudyAnnotations:
+    """What is written and known about one study."""
 
     id: str
     sentences: tuple[StudySentence, ...]
@@ -67,18 +67,18 @@ class StudyTexts:
     present: frozenset[str] = frozenset()  # findings by the lexicon's names, with all that they imply
     absent: frozenset[str] = frozenset()
     uncertain: frozenset[str] = frozenset()
-    targets_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the targets of each finding
+    finding_locations: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # indices, by finding
     labels: tuple[str, ...] = ()  # the positive findings as the source names them
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> StudyTexts:
-        """Return the texts from `asdict` of them, written as JSON (sets sorted)."""
+    def from_json(cls, given: Mapping[str, Any]) -> StudyAnnotations:
+        """Return the annotations from `asdict` of them, written as JSON (sets sorted)."""
         sentences = tuple(
-            StudySentence(**_tuples(one, "targets", "regions", positive=frozenset)) for one in given["sentences"]
+            StudySentence(**_tuples(one, "locations", "regions", positive=frozenset)) for one in given["sentences"]
         )
         sets = {"present": frozenset, "absent": frozenset, "uncertain": frozenset}
-        targets_of = {name: tuple(numbers) for name, numbers in given["targets_of"].items()}
-        return cls(**_tuples(given, "labels", **sets) | {"sentences": sentences, "targets_of": targets_of})
+        locations = {name: tuple(indices) for name, indices in given["finding_locations"].items()}
+        return cls(**_tuples(given, "labels", **sets) | {"sentences": sentences, "finding_locations": locations})
 
 
 def _tuples(given: Mapping[str, Any], *names: str, **kinds: Any) -> dict[str, Any]:
@@ -92,11 +92,11 @@ class _Observation:
 
     findings: frozenset[str]  # what it is, with all that this implies
     sides: frozenset[str]  # left, right, or none for the midline and for what is not known
-    target: int | None = None  # its number, if its location is known
+    location: int | None = None
 
 
-def texts_of_scene(scene: Scene, statements: Sequence[Statement], masks: MaskKind = "exact") -> StudyTexts:
-    """Return the words of a phantom study. Its targets are the scene's lesions, followed by its devices."""
+def annotate_scene(scene: Scene, statements: Sequence[Statement], masks: MaskKind = "exact") -> StudyAnnotations:
+    """Return the annotations of a phantom study. Its locations are the scene's lesions, followed by its devices."""
     count = len(scene.lesions)
     sides = {"both": frozenset({"left", "right"})}
     seen = [(lesion_findings(lesion), sides.get(lesion.side, frozenset({lesion.side}))) for lesion in scene.lesions]
@@ -110,7 +110,7 @@ def texts_of_scene(scene: Scene, statements: Sequence[Statement], masks: MaskKin
         visible = bool(own) or bool(positive - {NO_FINDING})
         spoken.append((StudySentence(statement.text, (), positive, None, visible, statement.regions), own))
     present = present_findings(scene)
-    words = StudyTexts(
+    annotations = StudyAnnotations(
         id=study_id(scene.seed, scene.index),
         sentences=(),
         report=assemble_report(statements, [()] * len(statements)).text,
@@ -118,43 +118,38 @@ def texts_of_scene(scene: Scene, statements: Sequence[Statement], masks: MaskKin
         absent=frozenset(known_findings()) - present - {NO_FINDING},
         labels=tuple(sorted(present)),
     )
-    return _assembled(words, spoken, observations)
+    return _assembled(annotations, spoken, observations)
 
 
-def texts_of_study(study: Study, masks: MaskKind = "exact", coded: bool = False) -> tuple[StudyTexts, list[Location]]:
-    """Return the words of any study, and the locations of its targets in their order.
-
-    ``coded`` says that the source notes the findings of every sentence, so that one without findings describes nothing.
-    Otherwise nothing is known of such a sentence.
-    """
+def annotate_study(study: Study, masks: MaskKind = "exact") -> tuple[StudyAnnotations, list[Location]]:
+    """Return the annotations of any study, and its locations in their order."""
     locations: list[Location] = []
     observations: list[_Observation] = []
     spoken: list[tuple[StudySentence, tuple[int, ...]]] = []
-    for phrase in study.phrases:
-        positive, location = _positive(phrase.findings), location_of(study, phrase, masks)
-        target = None if location is None else len(locations)
+    report = "" if study.report is None else study.report.text
+    for phrase in study.phrases or [Phrase(sentence) for sentence in split_sentences(report)]:
+        coded = phrase if phrase.coded else _labelled(phrase)
+        positive, location = _positive(coded.findings), location_of(study, phrase, masks)
         if location is not None:
             locations.append(location)
         visible = None
-        if coded or phrase.findings or location is not None:
+        if coded.coded or location is not None:
             # The regions of a negation are where it looks, not where something is.
-            located = location is not None and not (masks == "regions" and phrase.findings)
+            located = location is not None and not (masks == "regions" and coded.findings)
             visible = located or bool(positive - {NO_FINDING})
         own: tuple[int, ...] = ()
         if positive or location is not None:
             own = (len(observations),)
-            observations.append(_Observation(_implied(positive), _sides(phrase, positive), target))
+            index = None if location is None else len(locations) - 1
+            observations.append(_Observation(_implied(positive), _sides(coded, positive), index))
         spoken.append((StudySentence(phrase.text, (), positive, None, visible, phrase.regions), own))
     for region, findings in study.region_findings.items():
         if region in REGIONS and REGIONS[region].side in ("left", "right"):
             observations.append(_Observation(_implied(_positive(findings)), frozenset({REGIONS[region].side})))
-    report = "" if study.report is None else study.report.text
-    if not spoken and report.strip():
-        spoken = [(StudySentence(sentence), ()) for sentence in split_sentences(report)]
     polarities = {canonical_finding(name): polarity for name, polarity in study.findings.items()}
     labels = tuple(sorted(name for name, polarity in polarities.items() if polarity is Polarity.POSITIVE))
     present = _implied(labels)
-    words = StudyTexts(
+    annotations = StudyAnnotations(
         id=study.id,
         sentences=(),
         report=report,
@@ -165,7 +160,15 @@ def texts_of_study(study: Study, masks: MaskKind = "exact", coded: bool = False)
         uncertain=frozenset(name for name, kind in polarities.items() if kind is Polarity.UNCERTAIN),
         labels=labels,
     )
-    return _assembled(words, spoken, observations), locations
+    annotations = _assembled(annotations, spoken, observations)
+    if study.located_findings and masks == "exact":
+        outlined = []
+        for phrase in study.located_findings:
+            if (location := location_of(study, phrase, masks)) is not None:
+                outlined.append(_Observation(_implied(_positive(phrase.findings)), frozenset(), len(locations)))
+                locations.append(location)
+        annotations = replace(annotations, finding_locations=_by_finding(outlined, annotations.absent))
+    return annotations, locations
 
 
 def location_of(study: Study, phrase: Phrase, masks: MaskKind) -> Location | None:
@@ -177,21 +180,39 @@ def location_of(study: Study, phrase: Phrase, masks: MaskKind) -> Location | Non
     return phrase.mask if phrase.mask is not None else phrase.boxes or None
 
 
+def _labelled(phrase: Phrase) -> Phrase:
+    """Return a phrase with the findings and regions that the rule labeller reads in its text."""
+    findings, regions = _read(phrase.text)
+    return replace(phrase, findings=findings, regions=phrase.regions or regions)
+
+
+@lru_cache(maxsize=1 << 16)
+def _read(text: str) -> tuple[Mapping[str, Polarity], tuple[str, ...]]:
+    sentence = read_sentence(text)
+    return {name: Polarity(polarity) for name, polarity in sentence.findings.items()}, sentence.regions
+
+
 def _assembled(
-    words: StudyTexts,
+    annotations: StudyAnnotations,
     spoken: Iterable[tuple[StudySentence, tuple[int, ...]]],
     observations: Sequence[_Observation],
-) -> StudyTexts:
-    """Return the words with their sentences, each of which comes with the observations that it is about."""
+) -> StudyAnnotations:
+    """Return annotations with their sentences, each of which comes with the observations that it is about."""
     sentences = []
     for sentence, own in spoken:
-        targets = tuple(target for number in own if (target := observations[number].target) is not None)
-        sentences.append(replace(sentence, targets=targets, side=_only_side(sentence, own, observations)))
-    targets_of: dict[str, tuple[int, ...]] = {}
+        locations = tuple(index for number in own if (index := observations[number].location) is not None)
+        sentences.append(replace(sentence, locations=locations, side=_only_side(sentence, own, observations)))
+    by_finding = _by_finding(observations, annotations.absent)
+    return replace(annotations, sentences=tuple(sentences), finding_locations=by_finding)
+
+
+def _by_finding(observations: Iterable[_Observation], absent: frozenset[str]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
     for one in observations:
-        for name in one.findings - words.absent - {NO_FINDING, "abnormal"} if one.target is not None else ():
-            targets_of[name] = (*targets_of.get(name, ()), one.target)  # type: ignore[arg-type]
-    return replace(words, sentences=tuple(sentences), targets_of=targets_of)
+        if one.location is not None:
+            for name in one.findings - absent - {NO_FINDING, "abnormal"}:
+                found[name] = (*found.get(name, ()), one.location)
+    return found
 
 
 def _only_side(sentence: StudySentence, own: tuple[int, ...], observations: Sequence[_Observation]) -> str | None:
@@ -247,50 +268,50 @@ def finding_prompts(name: str) -> tuple[str, ...]:
     return positive_prompts(name) if find(name) is not None else (prompt(name),)
 
 
-def draw_texts(texts: StudyTexts, entry: DataEntry, stream: Stream) -> list[str]:
-    """Draw ``entry.texts`` texts for an image; none is repeated before all have been used, and none is empty."""
-    if entry.prompts == "labels" or not texts.sentences:
-        return [_label_text(texts, entry, stream) for _ in range(entry.texts)]
-    if entry.text == "report" and texts.report.strip():
-        return [texts.report] * entry.texts
-    sentences = texts.sentences
-    if entry.text == "abnormal":
+def draw_texts(study: StudyAnnotations, entry: DataEntry, stream: RandomStream) -> list[str]:
+    """Draw the texts of one image: ``texts_per_image``, none empty, none repeated before all have been used."""
+    if entry.words_from == "labels" or not study.sentences:
+        return [_label_text(study, entry, stream) for _ in range(entry.texts_per_image)]
+    if entry.paired_text == "report" and study.report.strip():
+        return [study.report] * entry.texts_per_image
+    sentences = study.sentences
+    if entry.paired_text == "abnormal":
         sentences = tuple(one for one in sentences if one.abnormal) or sentences
-    if entry.text == "abnormal-first":
+    if entry.paired_text == "abnormal-first":
         first, rest = (stream.shuffled(one for one in sentences if one.abnormal is kind) for kind in (True, False))
         order = [*first, *rest]
-        return [order[number % len(order)].text for number in range(entry.texts)]
-    if entry.texts == 1:
+        return [order[index % len(order)].text for index in range(entry.texts_per_image)]
+    if entry.texts_per_image == 1:
         return [stream.choice(sentences).text]
     order = stream.shuffled(sentences)
-    return [order[number % len(order)].text for number in range(entry.texts)]
+    return [order[index % len(order)].text for index in range(entry.texts_per_image)]
 
 
-def _label_text(texts: StudyTexts, entry: DataEntry, stream: Stream) -> str:
-    names = [name for name in texts.labels if name != NO_FINDING]
-    if not names and (NO_FINDING in texts.labels or entry.unlabeled == "negative"):
+def _label_text(study: StudyAnnotations, entry: DataEntry, stream: RandomStream) -> str:
+    names = [name for name in study.labels if name != NO_FINDING]
+    if not names and (NO_FINDING in study.labels or entry.unlabeled == "negative"):
         names = [NO_FINDING]
     if not names:  # nothing is known
         return "frontal chest radiograph"
     return stream.choice(finding_prompts(stream.choice(names)))
 
 
-def hide_words(text: str, share: float, stream: Stream) -> str:
+def hide_words(text: str, share: float, stream: RandomStream) -> str:
     """Return a text with each word hidden with probability ``share`` (Wrong Lung, 4.1); one always stays."""
     return _hidden(text, [match.span() for match in _WORD.finditer(text)], share, stream)
 
 
-def hide_entities(text: str, share: float, stream: Stream) -> str:
+def hide_entities(text: str, share: float, stream: RandomStream) -> str:
     """Return a text with each clinical entity hidden with probability ``share``; one always stays."""
     return _hidden(text, entity_spans(text), share, stream)
 
 
-def _hidden(text: str, spans: Sequence[tuple[int, int]], share: float, stream: Stream) -> str:
+def _hidden(text: str, spans: Sequence[tuple[int, int]], share: float, stream: RandomStream) -> str:
     hidden = [stream.chance(share) for _ in spans]
     if spans and all(hidden):
         hidden[stream.integer(0, len(spans) - 1)] = False
-    parts, place = [], 0
+    parts, position = [], 0
     for (begin, end), hides in zip(spans, hidden, strict=True):
-        parts += [text[place:begin], MASK if hides else text[begin:end]]
-        place = end
-    return "".join([*parts, text[place:]])
+        parts += [text[position:begin], MASK if hides else text[begin:end]]
+        position = end
+    return "".join([*parts, text[position:]])

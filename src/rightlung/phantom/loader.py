@@ -1,7 +1,7 @@
 """Phantom batches for training: scenes and reports from worker processes, images rendered on the device.
 
 >>> from rightlung.phantom.config import default_config
->>> stream = PhantomStream(default_config(), seed=7, size=64)
+>>> stream = PhantomLoader(default_config(), seed=7, size=64)
 >>> for batch in stream.batches([[0, 1], [2, 3]]):
 ...     print(tuple(batch.rendering.images.shape), [scene.index for scene in batch.scenes])
 (2, 64, 64) [0, 1]
@@ -119,7 +119,7 @@ def cell_shares(masks: Tensor, grid: int) -> Tensor:
     return (weights @ maps @ weights.T).clamp_(0.0, 1.0)
 
 
-class PhantomStream:
+class PhantomLoader:
     """Phantom studies in batches, prepared ahead by ``workers`` processes and rendered on ``device`` on request.
 
     Without workers everything happens in this process. Workers are new interpreters, so a script that uses them needs
