@@ -173,7 +173,7 @@ def recipe_digest(plan: Plan, job: Job) -> str:
 def changes_of(changes: Sequence[str], job: Job) -> list[str]:
     """Return the changes (``--set``) for a run: those for all runs first, then its own.
 
-    Changes for all runs do not apply to the steps, batch size and number of studies of few-shot variants, which define them.
+    Changes for all runs do not apply to the steps, batch size and studies of few-shot variants, which define them.
     """
     split = [_split(change) for change in changes]
     few = job.variant.start is not None

@@ -62,7 +62,8 @@ CHANGED: dict[str, dict[str, Any]] = {
 FEW_SHOT = {
     "model.kind", "model.config", "model.start", "losses", "optimizer.learning_rate", "schedule.steps",
     "schedule.warmup_steps", "schedule.final_learning_rate_factor", "schedule.patience", "batch_size", "ema",
-    f"{ENTRY}.source", f"{ENTRY}.cached_studies", f"{ENTRY}.texts_per_image", f"{ENTRY}.phrases_per_image", f"{ENTRY}.few_shot_studies",
+    f"{ENTRY}.source", f"{ENTRY}.cached_studies", f"{ENTRY}.texts_per_image", f"{ENTRY}.phrases_per_image",
+    f"{ENTRY}.few_shot_studies",
     f"{ENTRY}.positive_share",
 }  # fmt: skip
 
