@@ -261,13 +261,13 @@ def test_an_error_of_the_hub_is_one_sentence_and_its_patience_is_bounded(monkeyp
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     sentence = refused("no-such-organisation/no-such-model")
-    assert sentence.endswith("cannot be fetched from the Hugging Face Hub: Name or service not known")
+    assert sentence.endswith("the Hugging Face Hub did not provide it: Name or service not known")
     assert asked == [hub.SECONDS]
 
 
 def test_without_huggingface_hub_the_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert "the package huggingface_hub is needed" in refused("organisation/name")
+    assert "install the package huggingface_hub to download" in refused("organisation/name")
 
 
 def test_a_model_fetched_before_is_loaded_from_the_hubs_cache_and_links_stay_in_it(

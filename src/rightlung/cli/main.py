@@ -77,8 +77,15 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    modules: Annotated[
+        Texts,
+        _opt("Module with your model classes, to load their folders (repeatable).", "MODULE", "--import"),
+    ] = None,
 ) -> None:
-    pass
+    for module in modules or ():
+        from rightlung.models.kinds import register_module
+
+        register_module(module)
 
 
 @app.command()

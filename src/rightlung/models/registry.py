@@ -22,7 +22,7 @@ from rightlung.core.errors import unknown_name
 from rightlung.models import base
 from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
 from rightlung.models.hub import HUB_ID, Pretrained, fetch
-from rightlung.models.kinds import BUILT_IN, TARGET, class_of, import_target, kinds, register
+from rightlung.models.kinds import BUILT_IN, IMPORT_PATH, class_of, import_object, kinds, register
 from rightlung.studies.sources import parse_address
 
 __all__ = [
@@ -87,7 +87,7 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
         if isinstance(model, Pretrained):
             model.card = read_card(folder.path, links_within=folder.links_within)
     else:
-        model = _made(import_target(name) if TARGET.fullmatch(name) else class_of(name), name)
+        model = _made(import_object(name) if IMPORT_PATH.fullmatch(name) else class_of(name), name)
     if not abilities(model):
         methods = ", ".join(
             next(name for name in vars(protocol) if not name.startswith("_")) for protocol in ABILITIES.values()
@@ -111,7 +111,7 @@ def find_folder(name_or_folder: str | Path) -> ModelFolder | None:
     path = _path(name)
     if path.is_dir():
         return ModelFolder(path, path)
-    if named and (TARGET.fullmatch(name) or _is_published(name)):
+    if named and (IMPORT_PATH.fullmatch(name) or _is_published(name)):
         return None
     if named and name in kinds():
         if name in BUILT_IN:
@@ -140,7 +140,7 @@ def _is_published(name: str | Path) -> bool:
 
 def _load_published(name: str) -> Any:
     address = parse_address(name)
-    loader = import_target(PUBLISHED[address.scheme])
+    loader = import_object(PUBLISHED[address.scheme])
     wanted = list(inspect.signature(loader).parameters)[1:]
     for parameter in address.parameters:
         if parameter not in wanted:
@@ -202,7 +202,12 @@ def listed_kind(kind: str) -> Listed:
         maker = class_of(kind)
     except InputError as error:
         return Listed(kind, kind, problem=str(error))
-    return Listed(kind, kind, abilities(maker), description=first_line(inspect.getdoc(maker) or ""))
+    return Listed(kind, kind, abilities(maker), description=first_line(own_docstring(maker)))
+
+
+def own_docstring(model_class: type) -> str:
+    """Return the docstring of a class, not one that it inherits."""
+    return inspect.cleandoc(vars(model_class).get("__doc__") or "")
 
 
 def _made(target: Any, name: str) -> Any:

@@ -233,7 +233,7 @@ class Batches:
             images=images,
             texts=[text for own_texts, _ in words for text in own_texts],
             ids=[one.id for one in texts],
-            text_images=[image for image in range(len(images)) for _ in range(entry.texts)],
+            image_of_text=[image for image in range(len(images)) for _ in range(entry.texts)],
             targets=targets,
         )
 
@@ -307,7 +307,9 @@ def _together(parts: Sequence[TrainingBatch]) -> TrainingBatch:
         images=torch.cat([part.images for part in parts]),
         texts=[text for part in parts for text in part.texts],
         ids=[name for part in parts for name in part.ids],
-        text_images=[before + image for before, part in zip(first, parts, strict=True) for image in part.image_of_text],
+        image_of_text=[
+            before + image for before, part in zip(first, parts, strict=True) for image in part.image_of_text
+        ],
         targets={name: _joined([part.targets[name] for part in parts], first) for name in parts[0].targets},
     )
 

@@ -76,6 +76,8 @@ def train(
     progress = progress if progress is not None and rank == 0 else TrainingProgress(shown=rank == 0)
     if (done := folder.check(recipe, resume)) is not None:
         return TrainingOutcome(**done)
+    if not folder.start.is_dir():
+        setup.check_model(recipe)
     fabric.barrier()  # every process has checked the folder before one of them changes it
     with folder.locked() if rank == 0 else contextlib.nullcontext():
         if rank == 0:

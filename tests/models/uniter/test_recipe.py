@@ -19,7 +19,7 @@ from tests.training.recipes import final_weights, quiet, same
 SMALLER = [
     "data.size=64", "data.workers=0", "data.train=[{source: 'phantom?count=8&seed=11', cached: 8}]",
     "data.validation={source: 'phantom?count=4&seed=12', cached: 4, every: 2, phrases: 0, grounded: 0}",
-    "model.config={image_size: 64, region_size: 8, feature_size: 64, vocabulary: 300, map_size: 16}",
+    "model.config={image_size: 64, region_size: 8, feature_size: 64, vocab_size: 300, map_size: 16}",
     f"model.config.options={BERT}",
     "schedule={steps: 4}", "batch_size=4", "checkpoint_every=2", "log_every=1",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Word-to-patch attention (GLoRIA, Eq. 1) and the local similarity of texts and images that is computed from it.
+"""Word-to-patch attention (GLoRIA, Eq. 1), and the local similarity of texts and images based on it.
 
 Shapes: ``t`` texts of ``w`` words, ``i`` images of ``p`` patches, embeddings of ``d`` numbers.
 """
@@ -20,13 +20,13 @@ ALIGNMENT = {"cuda": 16}
 """The number of patches is padded to a multiple of this: tensor cores need aligned rows (19 x 19 is not)."""
 
 
-def attend(scores: Tensor, attention_mask: Tensor, softmaxes: int, temperature: Tensor | float) -> Tensor:
+def attend(scores: Tensor, attention_mask: Tensor, softmax_over_words: bool, temperature: Tensor | float) -> Tensor:
     """Return the attention over patches, (t, w, ..., p), of scores (t, w, ..., p).
 
-    With two softmaxes, the first one runs over the words of a text, padding excluded (``attention_mask``, (t, w)). The
-    attention of padding is meaningless.
+    The softmax runs over the patches. With ``softmax_over_words``, another one runs over the words of each text first,
+    padding excluded (``attention_mask``, (t, w)). The attention of padding words is meaningless.
     """
-    if softmaxes == 2:
+    if softmax_over_words:
         padding = ~attention_mask.reshape(*attention_mask.shape, *(1,) * (scores.ndim - 2))
         scores = scores.masked_fill(padding, -math.inf).softmax(dim=1)
     return (scores * temperature).softmax(dim=-1)
@@ -36,7 +36,7 @@ def local_similarity(
     word_embeddings: Tensor,
     attention_mask: Tensor,
     patch_embeddings: Tensor,
-    softmaxes: int,
+    softmax_over_words: bool,
     temperature: Tensor | float,
     word_temperature: float = 5.0,
     compile: bool = False,
@@ -64,7 +64,7 @@ def local_similarity(
     texts, words = attention_mask.shape
     limit = SCORES_PER_BLOCK.get(device, SCORES_PER_BLOCK["cpu"]) // padded  # words x images
     block_similarity = _compiled_block_similarity() if compile else _block_similarity
-    settings = patches, softmaxes, word_temperature
+    settings = patches, softmax_over_words, word_temperature
     with torch.autocast(device, enabled=False):
         norms = word_embeddings.float().norm(dim=-1).clamp_min(1e-8)
         gram = patch_embeddings @ patch_embeddings.transpose(1, 2)
@@ -115,7 +115,7 @@ def _block_similarity(
     gram: Tensor,
     temperature: Tensor,
     patches: int,
-    softmaxes: int,
+    softmax_over_words: bool,
     word_temperature: float,
 ) -> Tensor:
     """Return the similarity (t, i) of a block; only the first ``patches`` of an image are not padding."""
@@ -124,7 +124,7 @@ def _block_similarity(
     scores = (word_embeddings.flatten(0, 1) @ patch_embeddings.flatten(0, 1).T).float()
     scores = scores.reshape(texts, words, images, padded)
     logits = scores
-    if softmaxes == 2:
+    if softmax_over_words:
         logits = scores.masked_fill(~attention_mask[:, :, None, None], -math.inf).softmax(dim=1)
     logits = logits * temperature
     if padded > patches:

@@ -72,9 +72,9 @@ def quick_changes(job: Job) -> list[str]:
         return [*shared, "schedule={steps: 4, patience: 3}", "batch_size=8", *pools]
     tiny = "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32}"
     model = [
-        "model.config.image_size=64", f"model.config.options={tiny}", "model.config.vocabulary=300",
+        "model.config.image_size=64", f"model.config.options={tiny}", "model.config.vocab_size=300",
     ] if job.variant.slug == "uniter" else [
-        "model.config.image.size=64", f"model.config.text.options={tiny}", "model.config.text.vocabulary=300",
+        "model.config.image.size=64", f"model.config.text.options={tiny}", "model.config.text.vocab_size=300",
         "model.config.image.options={embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], "
         "layer_type: basic}", "model.config.dimension=16",
     ]  # fmt: skip

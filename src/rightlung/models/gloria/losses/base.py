@@ -15,9 +15,9 @@ from rightlung.lexicon.side_changes import with_sides_exchanged
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.gloria.config import GloriaConfig
 
 if TYPE_CHECKING:
+    from rightlung.models.gloria.config import GloriaConfig
     from rightlung.models.gloria.model import Gloria
 
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 class Pairs:
     """Which texts of the joint batch belong to which images, seen from one process.
 
-    ``images`` (m,) are the images of the process's own texts, as indices of the joint batch; ``all_images`` (M,) those
-    of all texts. ``first_text`` and ``first_image`` are the indices of its own first text and image.
-    ``duplicates`` (m, M) bool marks other texts with the same words, which are neither positives nor negatives; None
-    if they are negatives.
+    - ``images`` (m,): the image of each of the process's own texts, an index of the joint batch.
+    - ``all_images`` (M,): the same for all texts.
+    - ``first_text``, ``first_image``: the joint batch's indices of the process's first text and image.
+    - ``duplicates`` (m, M) bool: other texts with the same words, which are neither positives nor negatives; None if
+      they are negatives.
     """
 
     images: Tensor

@@ -119,11 +119,11 @@ class LocalContrastive(_Contrastive):
     """GLoRIA's local loss: every word with the patches that it attends to (`local_similarity`)."""
 
     def _inputs(self, step: GloriaStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
-        return step.image_keys, step.model.attention_queries(texts.word_embeddings), texts.attention_mask
+        return step.image_keys, step.model.attention_embeddings(texts.word_embeddings), texts.attention_mask
 
     def _compare(self, step: GloriaStep, images: Tensor, *texts: Tensor) -> Tensor:
         config = self.config
-        settings = config.attention.softmaxes, step.model.temperature, config.word_temperature, config.compile
+        settings = config.attention.softmax_over_words, step.model.temperature, config.word_temperature, config.compile
         return config.local_temperature * local_similarity(texts[0], texts[1], images, *settings)
 
 
@@ -131,7 +131,7 @@ class SentenceContrastive(_Contrastive):
     """The sentence with its best-fitting patch (`sentence_similarity`), which is what a sentence's heatmap shows."""
 
     def _inputs(self, step: GloriaStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
-        return step.model.without_token(step.image_keys), step.model.attention_queries(texts.global_embedding)
+        return step.model.patch_keys(step.image_keys), step.model.attention_embeddings(texts.global_embedding)
 
     def _compare(self, step: GloriaStep, images: Tensor, *texts: Tensor) -> Tensor:
         return self.config.local_temperature * sentence_similarity(texts[0], images, step.model.temperature)
