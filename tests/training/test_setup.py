@@ -22,7 +22,7 @@ from rightlung.training.log import TrainingProgress
 from rightlung.training.recipe import DataEntry
 from rightlung.training.setup import keep_start
 from tests.models.gloria.test_model import create
-from tests.training.recipes import small
+from tests.training.recipes import run, small
 from tests.training.test_batches import opened
 
 CPU = torch.device("cpu")
@@ -161,3 +161,24 @@ def test_a_missing_source_is_noticed_before_any_other_is_cached(
     ):
         with pytest.raises(InputError, match=r"nih\.tar"):
             setup.open_all(small(tmp_path, change), CPU, TrainingProgress())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["model={kind: glora}"], "unknown kind of model 'glora'; did you mean 'gloria'"),
+        (["model={kind: gloria}", "losses={gobal: 1}"], "losses: unknown loss of Gloria 'gobal'; did you mean"),
+        (["model={kind: uniter}", "losses={global: 1}"], "losses: unknown loss of Uniter 'global'"),
+        (["model={start: starter}", "losses={gobal: 1}"], "losses: unknown loss of Gloria 'gobal'; did you mean"),
+        (["model={kind: gloria, config: {losses: [local]}}"], r"model\.config\.losses: remove it"),
+        (["model={kind: gloria, config: {dimensions: 3}}", "losses={global: 1}"], r"model\.config: unknown field"),
+        (["model={start: starter, config: {dimensions: 3}}", "losses={global: 1}"], r"model\.config: unknown field"),
+    ],
+)  # fmt: skip
+def test_a_wrong_kind_configuration_or_loss_is_refused_before_any_data_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str], said: str
+) -> None:
+    monkeypatch.setattr(setup, "open_all", lambda *_: pytest.fail("data is opened"))
+    with pytest.raises(InputError, match=said):
+        run(tmp_path, *changes)
+    assert not (tmp_path / "run" / "recipe.yaml").exists()  # the folder can be used for the corrected recipe

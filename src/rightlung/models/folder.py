@@ -176,7 +176,10 @@ def read_config(folder: str | Path, *, links_within: Path | None = None) -> Fold
                 f"which reads version {VERSION}"
             )
     if found["kind"] not in kinds():
-        raise InputError(f"{path}, field 'kind': {unknown_name('kind of model', found['kind'], kinds())}")
+        raise InputError(
+            f"{path}, field 'kind': {unknown_name('kind of model', found['kind'], kinds())}. If it is your own, import "
+            "its module first (rightlung --import MODULE …)"
+        )
     _check_files(found["files"], path)
     return FolderConfig(found["kind"], found["config"], found["files"])
 

@@ -1,4 +1,4 @@
-"""GLoRIA (Huang et al., ICCV 2021): one embedding space for images and reports, global and word by patch.
+"""GLoRIA (Huang et al., ICCV 2021): embeds images and texts in one space, globally and as patches and words.
 
 Departures from the released code: the mean over a sentence excludes padding; the local similarity is the same in
 training and inference; and no answer depends on the other images of a batch.
@@ -34,8 +34,8 @@ from rightlung.models.gloria.losses.contrastive import cosine_similarity, senten
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_all
 
-IMAGES_AT_ONCE = 16
-PAIRS_AT_ONCE = 256
+IMAGES_AT_ONCE, PAIRS_AT_ONCE = 16, 256
+"""Batch sizes of inference: images to encode, and pairs of image and text (or texts) to compare."""
 
 
 class Gloria(ConfiguredTextModel):
@@ -69,7 +69,7 @@ class Gloria(ConfiguredTextModel):
         return self.config.attention.temperature if self.log_temperature is None else self.log_temperature.exp()
 
     def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
-        """Return the squares that the image encoder sees, (n, size, size), and their extents in the images."""
+        """Return squares for the image encoder, (n, size, size), and the extent of each square in its image."""
         return letterbox_all(images, self.config.image.size)
 
     def encode_texts(self, texts: Sequence[str]) -> TextEmbeddings:
@@ -96,7 +96,7 @@ class Gloria(ConfiguredTextModel):
         return keys if self.no_attention_token is None else keys[:, 1:]
 
     def log_attention(self, texts: TextEmbeddings, keys: Tensor, images: Sequence[int]) -> Tensor:
-        """Return the log attention (t, [1 +] p) of each text on its image; ``images`` are t rows of ``keys``."""
+        """Return the log attention (t, [1 +] p) of each text on its image; ``images`` (t) are rows of ``keys``."""
         if self.config.heatmap_from == "sentence":
             queries = self.attention_embeddings(texts.global_embedding[:, None])
             return (_paired_scores(queries, keys, images)[:, 0] * self.temperature).log_softmax(dim=-1)
@@ -113,10 +113,10 @@ class Gloria(ConfiguredTextModel):
         self.check_size(batch, "image.size", self.config.image.size)
         images: ImageEmbeddings = self.image_encoder(batch.images)
         losses: dict[str, Any] = dict(self.losses.items())
-        extra = (text for loss in losses.values() for text in loss.extra_texts(batch))
-        rows = {text: row for row, text in enumerate(dict.fromkeys([*batch.texts, *extra]))}
+        extra_texts = (text for loss in losses.values() for text in loss.extra_texts(batch))
+        text_rows = {text: row for row, text in enumerate(dict.fromkeys([*batch.texts, *extra_texts]))}
         keys = self.attention_keys(images.patch_embeddings)
-        step = GloriaStep(self, batch, gather, images, keys, self.encode_texts(list(rows)), rows)
+        step = GloriaStep(self, batch, gather, images, keys, self.encode_texts(list(text_rows)), text_rows)
         return {name: loss(step) for name, loss in losses.items()}
 
     # --------------------------------------------------------------- inference
@@ -130,7 +130,7 @@ class Gloria(ConfiguredTextModel):
         texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
         answers: list[Grounding | None] = [None] * len(texts)
         with self.asking():
-            for pairs, keys, extents, rows in self._by_image(images):
+            for pairs, keys, extents, rows in self._pairs_by_image(images):
                 attention = self.log_attention(self.encode_texts([texts[pair] for pair in pairs]), keys, rows)
                 maps, abstentions = attention_maps(attention.float().exp()[:, None], self.image_encoder.grid)
                 for pair, heatmap in zip(pairs, as_heatmaps(maps, extents, abstentions.tolist()), strict=True):
@@ -211,7 +211,7 @@ class Gloria(ConfiguredTextModel):
         probabilities: NDArray[np.float32] = 1.0 / (1.0 + np.exp(self.config.global_temperature * margins))
         return probabilities
 
-    def _by_image(self, images: Sequence[Image]) -> Iterator[tuple[list[int], Tensor, list[Extent], list[int]]]:
+    def _pairs_by_image(self, images: Sequence[Image]) -> Iterator[tuple[list[int], Tensor, list[Extent], list[int]]]:
         """Yield batches of pairs: their indices, the keys of their images, and each pair's extent and row of the keys.
 
         An image that occurs several times (the same array) is encoded once.

@@ -65,7 +65,7 @@ class GloriaStep:
     """A batch and its encodings, computed once and shared by all losses.
 
     ``image_keys`` (n, [1 +] p, d) are the patch embeddings as attention compares them (`Gloria.attention_keys`).
-    ``encoded_texts`` are the texts of the batch and every loss's `Loss.extra_texts`; ``text_rows`` says which is which.
+    ``encoded_texts`` are the texts of the batch and every loss's `Loss.extra_texts`; ``text_rows`` maps texts to rows.
     ``gather`` collects tensors from all processes; None with a single process.
     """
 
@@ -98,9 +98,10 @@ class GloriaStep:
 
 
 def hard_negatives(batch: TrainingBatch) -> dict[int, str]:
-    """Return the hard negative of each text that names exactly one side, by the text's index: left and right exchanged.
+    """Return the hard negatives by the index of their text: the same text with "left" and "right" exchanged.
 
-    Texts whose image also has the exchanged text (effusions on both sides) have none: it would be right.
+    Only texts that name exactly one side have one. If the image also has the exchanged text (effusions on both sides),
+    there is none, because it would be true.
     """
     pairs = list(zip(batch.image_of_text, batch.texts, strict=True))
     existing = set(pairs)
