@@ -62,12 +62,12 @@ def all_at_once(words: Tensor, attention_mask: Tensor, patches: Tensor) -> Tenso
 
 def blocks(words: Tensor, attention_mask: Tensor, patches: Tensor) -> Tensor:
     """The implementation of the package."""
-    return local_similarity(words, attention_mask, patches, 2, 4.0)
+    return local_similarity(words, attention_mask, patches, True, 4.0)
 
 
 def compiled(words: Tensor, attention_mask: Tensor, patches: Tensor) -> Tensor:
     """The same, compiled."""
-    return local_similarity(words, attention_mask, patches, 2, 4.0, compile=True)
+    return local_similarity(words, attention_mask, patches, True, 4.0, compile=True)
 
 
 WAYS: dict[str, Similarity] = {"loop": loop, "all at once": all_at_once, "blocks": blocks, "compiled": compiled}

@@ -300,7 +300,7 @@ def model_config(findings: Sequence[str], size: int, width: int = 64, blocks: in
     """Return the configuration of a classifier: a ResNet-18 by default, log-sum-exp pooling on cells of 16 pixels."""
     widths = [width, 2 * width, 4 * width, 8 * width]
     options = {"embedding_size": width, "hidden_sizes": widths, "depths": [blocks] * 4, "layer_type": "basic"}
-    image = {"kind": "resnet", "size": size, "levels": [-2, -1], "options": options}
+    image = {"kind": "resnet", "size": size, "pyramid_levels": [-2, -1], "options": options}
     return {"findings": list(findings), "image": image, "pooling": "lse"}
 
 
@@ -328,7 +328,7 @@ def train_classifier(
     }  # fmt: skip
     if validation is not None:
         data["validation"] = validation
-    losses = {"labels": 1.0, **({"masks": 1.0} if located else {})}
+    losses = {"label_bce": 1.0, **({"mask_bce": 1.0} if located else {})}
     recipe = read_settings(Recipe, {"model": model, "data": data, "losses": losses, **settings})
     outcome = train(recipe, out, machine=Machine(accelerator="cuda" if device.startswith("cuda") else "cpu"))
     trained: Classifier = load_folder(outcome.model)

@@ -132,7 +132,7 @@ def test_regions_that_are_missing_or_too_few_are_refused() -> None:
 @pytest.fixture
 def uniter(tmp_path: Path) -> str:
     config = {
-        "image_size": 64, "region_size": 8, "feature_size": 80, "options": BERT, "vocabulary": 300,
+        "image_size": 64, "region_size": 8, "feature_size": 80, "options": BERT, "vocab_size": 300,
         "max_length": 32, "map_size": 16,
     }  # fmt: skip
     texts = [phrase.text for study in rightlung.open_source("phantom?count=6&seed=4") for phrase in study.phrases]

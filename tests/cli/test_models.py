@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,50 @@ def test_damage_is_found_when_a_model_is_described_and_a_broken_one_is_listed_as
     (shipped / "nodules" / "config.json").write_text("[]")
     assert "config.json must hold a JSON object" in found(call("models", "--json"), 3)["problems"][0]
     assert "config.json must hold a JSON object" in said(call("models"), 3)
+
+
+OWN_MODULE = """
+import torch
+from rightlung.core import Grounding, Heatmap
+
+class Mine(torch.nn.Module):
+    kind = "mine"
+
+    def ground(self, images, phrases):
+        return [Grounding(Heatmap(torch.ones(4, 4).numpy())) for _ in images]
+
+    def to_config(self): return {}
+    def tensors(self): return {}
+    def extra_files(self): return {}
+    @classmethod
+    def from_parts(cls, config, tensors, files): return cls()
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_module.py").write_text(OWN_MODULE)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "mine_module", raising=False)
+
+
+def test_a_class_without_a_docstring_does_not_show_the_one_it_inherits(call: Run, own_module: None) -> None:
+    assert found(call("models", "mine_module:Mine", "--json"))["card"] == ""
+    assert "Base class for all neural network modules" not in said(call("models", "mine_module:Mine"))
+
+
+def test_a_saved_model_is_found_once_its_module_is_imported(
+    call: Run, own_module: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = registry.load("mine_module:Mine")
+    kinds.register("mine", type(model))
+    save_model(model, tmp_path / "saved")
+    monkeypatch.setattr(kinds, "_registered", {})
+    told = said(call("models", "saved"), 2)
+    assert "unknown kind of model 'mine'" in told
+    assert "rightlung --import MODULE" in told
+    for arguments in (["--import", "mine_module", "models", "saved"], ["models", "saved", "--import", "mine_module"]):
+        monkeypatch.setattr(kinds, "_registered", {})
+        assert found(call(*arguments, "--json"))["class"] == "mine_module:Mine"
+    told = said(call("--import", "nowhere_module", "models"), 2)
+    assert "--import nowhere_module: the module 'nowhere_module' cannot be imported" in told

@@ -368,7 +368,7 @@ def test_a_missing_or_wrong_field_is_named(place: Path, field: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        ({"rightlung": 2}, ["field 'rightlung'", "version 2", "reads version 1"]),
+        ({"rightlung": 2}, ["field 'rightlung'", "reads version 1", "got 2"]),
         ({"rightlung": True}, ["field 'rightlung'", "whole number"]),
         ({"kind": "anythin"}, ["field 'kind'", "'anythin'; did you mean 'anything'?"]),
         ({"kind": "glorai"}, ["did you mean 'gloria'?"]),

@@ -176,7 +176,7 @@ def test_a_class_a_factory_and_an_instance_in_the_working_folder_are_loaded(
         ("lookuot:Lookout", "the module 'lookuot' cannot be imported"),
         ("torn:Lookout", "the module 'torn' cannot be imported: invalid syntax"),
         ("lacking:Lookout", "No module named 'not_installed_anywhere'"),
-        ("lookout:needy", "cannot be made without arguments (missing a required argument: 'size')"),
+        ("lookout:needy", "cannot be called without arguments (missing a required argument: 'size')"),
         (
             "lookout:blind",
             "object implements none of the model protocols: similarity, ground, ground_regions, classify, describe",
@@ -228,13 +228,13 @@ def test_a_built_in_kind_by_itself_needs_weights(shipped: Path) -> None:
 
 @pytest.mark.parametrize("device", ["cuba", "cuda:99", 7.5])
 def test_a_device_that_is_not_there_is_named(device: Any) -> None:
-    assert f"the device {str(device)!r} is not there" in refused("anything", device=device)
+    assert f"the device {str(device)!r} is not available" in refused("anything", device=device)
 
 
 def test_a_model_is_moved_to_the_device_if_it_can_be(shipped: Path) -> None:
     assert load("labels", device="meta").device == torch.device("meta")
     assert load("labels", torch.device("cpu")).device == torch.device("cpu")
-    assert "stays on the CPU" in refused("starter", device="meta")
+    assert "runs on the CPU only" in refused("starter", device="meta")
 
 
 # The Hub, of which there is none here.
@@ -261,13 +261,13 @@ def test_an_error_of_the_hub_is_one_sentence_and_its_patience_is_bounded(monkeyp
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     sentence = refused("no-such-organisation/no-such-model")
-    assert sentence.endswith("cannot be fetched from the Hugging Face Hub: Name or service not known")
+    assert sentence.endswith("the Hugging Face Hub did not provide it: Name or service not known")
     assert asked == [hub.SECONDS]
 
 
 def test_without_huggingface_hub_the_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert "the package huggingface_hub is needed" in refused("organisation/name")
+    assert "install the package huggingface_hub to download" in refused("organisation/name")
 
 
 def test_a_model_fetched_before_is_loaded_from_the_hubs_cache_and_links_stay_in_it(

@@ -147,7 +147,7 @@ def test_a_batch_that_failed_is_kept_with_all_that_it_has(tmp_path: Path) -> Non
         save_batch(batch, tmp_path / str(number), {})
         again = load_batch(tmp_path / str(number))
         assert torch.equal(batch.images, again.images)
-        for name in ("texts", "ids", "text_images"):
+        for name in ("texts", "ids", "image_of_text"):
             assert list(getattr(batch, name)) == list(getattr(again, name)), name
         assert batch.targets.keys() == again.targets.keys()
         for name, target in batch.targets.items():

@@ -22,7 +22,7 @@ from rightlung.training.log import TrainingProgress
 from rightlung.training.recipe import DataEntry
 from rightlung.training.setup import save_initial_model
 from tests.models.gloria.test_model import create
-from tests.training.recipes import small
+from tests.training.recipes import run, small
 from tests.training.test_batches import opened
 
 CPU = torch.device("cpu")
@@ -89,12 +89,12 @@ def test_a_source_without_an_abnormal_sentence_is_refused() -> None:
 @pytest.fixture(scope="module", params=["float32", "float16"])
 def start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start") / "model"
-    save_model(create(attention={"softmaxes": 1, "temperature": 3.0}, storage=request.param), folder)
+    save_model(create(attention={"temperature": 3.0}, save_dtype=request.param), folder)
     return folder
 
 
 def kept(folder: Path, start: Path | str, config: str) -> Any:
-    recipe = small(folder, f"model={{start: {start}, config: {config}}}")
+    recipe = small(folder, f"model={{start: {start}, config: {config}}}", "losses={global: 1, mask_cross_entropy: 1}")
     run = RunFolder(folder / "run")
     run.path.mkdir()
     save_initial_model(recipe, None, run, [])
@@ -103,10 +103,10 @@ def kept(folder: Path, start: Path | str, config: str) -> Any:
 
 def test_a_model_goes_on_with_another_configuration_and_the_weights_it_had(tmp_path: Path, start: Path) -> None:
     before = load_folder(start)
-    after = kept(tmp_path, start, "{losses: [supervised], mask_loss: attention_inside, attention: {temperature: 7.0}}")
+    after = kept(tmp_path, start, "{duplicate_texts: ignore, attention: {temperature: 7.0}}")
     assert isinstance(after, Gloria)
     wanted = before.to_config()
-    wanted |= {"losses": ["supervised"], "mask_loss": "attention_inside"}
+    wanted |= {"losses": ["global", "mask_cross_entropy"], "duplicate_texts": "ignore"}
     wanted["attention"] = wanted["attention"] | {"temperature": 7.0}  # what is beside it stays
     assert after.to_config() == wanted
     one, other = before.state_dict(), after.state_dict()
@@ -135,8 +135,8 @@ def test_a_model_to_start_from_that_is_not_there_is_said_with_what_to_do(tmp_pat
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("{mask_lss: attention_inside}", r"model\.config: unknown field of .* 'mask_lss'; did you mean 'mask_loss'"),
-        ("{attention: {softmaxes: 3}}", r"model\.config: attention\.softmaxes must be one of 1, 2; got 3"),
+        ("{duplicate_text: ignore}", r"model\.config: unknown field of .*; did you mean 'duplicate_texts'"),
+        ("{attention: {similarity: cosin}}", r"model\.config: unknown attention\.similarity 'cosin'"),
         ("{attention: {no_attention_token: true}}", r"model\.config: the weights do not fit .*no_attention_token"),
     ],
 )  # fmt: skip
@@ -161,3 +161,24 @@ def test_a_missing_source_is_noticed_before_any_other_is_cached(
     ):
         with pytest.raises(InputError, match=r"nih\.tar"):
             setup.open_datasets(small(tmp_path, change), CPU, TrainingProgress())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["model={kind: glora}"], "unknown kind of model 'glora'; did you mean 'gloria'"),
+        (["model={kind: gloria}", "losses={gobal: 1}"], "losses: unknown loss of Gloria 'gobal'; did you mean"),
+        (["model={kind: uniter}", "losses={global: 1}"], "losses: unknown loss of Uniter 'global'"),
+        (["model={start: starter}", "losses={gobal: 1}"], "losses: unknown loss of Gloria 'gobal'; did you mean"),
+        (["model={kind: gloria, config: {losses: [local]}}"], r"model\.config\.losses: remove it"),
+        (["model={kind: gloria, config: {dimensions: 3}}", "losses={global: 1}"], r"model\.config: unknown field"),
+        (["model={start: starter, config: {dimensions: 3}}", "losses={global: 1}"], r"model\.config: unknown field"),
+    ],
+)  # fmt: skip
+def test_a_wrong_kind_configuration_or_loss_is_refused_before_any_data_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str], said: str
+) -> None:
+    monkeypatch.setattr(setup, "open_datasets", lambda *_: pytest.fail("data is opened"))
+    with pytest.raises(InputError, match=said):
+        run(tmp_path, *changes)
+    assert not (tmp_path / "run" / "recipe.yaml").exists()  # the folder can be used for the corrected recipe

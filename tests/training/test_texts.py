@@ -69,8 +69,10 @@ def test_every_hidden_word_is_one_word_for_the_encoder() -> None:
     for number in range(20):
         hidden = hide_words(TEXT, 0.5, RandomStream(number))
         tokens = tokenizer.encode([hidden])
-        mask = tokenizer.number_of("[MASK]")
+        mask = tokenizer.token_id("[MASK]")
         words = [
-            word for word, piece in zip(tokens.word[0].tolist(), tokens.ids[0].tolist(), strict=True) if piece == mask
+            word
+            for word, piece in zip(tokens.word_index[0].tolist(), tokens.ids[0].tolist(), strict=True)
+            if piece == mask
         ]
         assert len(set(words)) == len(words) == hidden.count("[MASK]")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.cli.output import Exit, say
@@ -19,8 +20,22 @@ EPILOG = (
     f"{Exit.INTERRUPTED:d} interrupted.  {NOT_A_MEDICAL_DEVICE}"
 )
 
+
+class _Commands(typer.core.TyperGroup):
+    """Accepts --import before and after the name of a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        first: list[str] = []
+        while "--import" in args[:end]:
+            at = args.index("--import")
+            first, args, end = [*first, *args[at : at + 2]], [*args[:at], *args[at + 2 :]], end - 2
+        return super().parse_args(ctx, [*first, *args])
+
+
 app = typer.Typer(
     name="rightlung",
+    cls=_Commands,
     help="Ask a chest X-ray model where it is looking, and find out whether it is the right lung.",
     epilog=EPILOG,
     no_args_is_help=True,
@@ -77,8 +92,15 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    modules: Annotated[
+        Texts,
+        _opt("Module with your model classes, to load their folders (repeatable).", "MODULE", "--import"),
+    ] = None,
 ) -> None:
-    pass
+    for module in modules or ():
+        from rightlung.models.kinds import register_module
+
+        register_module(module)
 
 
 @app.command()

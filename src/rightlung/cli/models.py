@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import asdict
 from json import dumps
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.output import finish, say, say_problems, say_table
 from rightlung.models.folder import CONFIG_FILE, Savable, read_card, read_config
-from rightlung.models.registry import abilities, find_folder, kinds, list_models, listed_kind, load
+from rightlung.models.registry import abilities, find_folder, kinds, list_models, listed_kind, load, own_docstring
 
 
 def list_all(json: bool) -> None:
@@ -52,7 +51,7 @@ def describe(name: str, json: bool) -> None:
         "folder": None,
         "files": {},
         "config": model.to_config() if isinstance(model, Savable) else None,
-        "card": inspect.getdoc(type(model)) or "",
+        "card": own_docstring(type(model)),
     }
     if folder := find_folder(name):
         described = read_config(folder.path, links_within=folder.links_within)

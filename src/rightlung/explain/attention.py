@@ -1,4 +1,4 @@
-"""Attention of words over regions as maps, with the attention on the No-Attn token as abstention.
+"""Attention of words over regions as maps, with the attention on the no-attention token as abstention.
 
 "That's the Wrong Lung!" (section 4.1) prepends one learned vector to the regions. In GLoRIA (Eq. 4) each word has one
 distribution over regions; a sentence's map is their mean.
@@ -20,7 +20,7 @@ def attention_maps(
     Regions are in reading order. If there is one more column than the grid has cells, the **first** is the No-Attn
     token, and its share of the attention is the abstention (else 0). The map is the mean over the words that ``words``
     ``(n, words)`` selects (not padding or special tokens; default: all). Without any word the map is empty and, with a
-    No-Attn token, the abstention 1.
+    no-attention token, the abstention 1.
 
     >>> maps, abstention = attention_maps(torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.9, 0.0]]]), (1, 2))
     >>> [round(value, 3) for value in maps.flatten().tolist()], round(abstention.item(), 3)
@@ -28,7 +28,7 @@ def attention_maps(
     """
     rows, columns = check_size(grid, "grid")
     if weights.ndim != 3 or weights.shape[2] not in (rows * columns, rows * columns + 1):
-        shape = f"(n, words, {rows * columns}), or one more with a No-Attn token"
+        shape = f"(n, words, {rows * columns}), or one more with a no-attention token"
         raise InputError(f"attention over {rows} x {columns} cells must be {shape}; got {tuple(weights.shape)}")
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise InputError("attention weights must be finite and non-negative")

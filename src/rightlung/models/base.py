@@ -1,8 +1,7 @@
-"""What a model can do, and what it learns from.
+"""What a model can do (protocols), and what it learns from (training batches).
 
-A model implements the protocols that fit, and `rightlung.asking` calls all that apply to a question. All of them take
-images as `Study.image` gives them and answer one image at a time as well as many: **an answer never depends on the
-other images of a call**.
+A model implements the protocols that fit, and `rightlung.asking` calls all that apply to a question. Images are as in
+`Study.image`: float32 ``(height, width)`` in 0 to 1. **An answer never depends on the other images of a call.**
 """
 
 from __future__ import annotations
@@ -29,56 +28,56 @@ class Similarities:
 
 @runtime_checkable
 class Matcher(Protocol):
-    """Says how well texts go with images."""
+    """Compares images with texts."""
 
     def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
-        """Compare every image with every text."""
+        """Return the similarity of every image with every text."""
 
 
 @runtime_checkable
 class Grounder(Protocol):
-    """Says where a phrase is seen."""
+    """Returns where an image shows a phrase."""
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
-        """Ground pair by pair: the lists are equally long."""
+        """Return the grounding of each phrase in its image; both lists have the same length."""
 
 
 @runtime_checkable
 class RegionGrounder(Protocol):
-    """Says which of an image's regions a phrase is about. It must be told where they are, and points nowhere else.
+    """Returns which of an image's given regions a phrase is about.
 
-    Such a model is shown boxes of the kind that its maps are then scored against, so its scores do not compare with a
-    `Grounder`'s. The boxes of an answer are the regions with their shares. An image without regions is answered with an
-    empty map, an abstention of 1, and a similarity of NaN.
+    Such a model gets boxes of the kind that its maps are then scored against, so do not compare its scores with a
+    `Grounder`'s. The boxes of an answer are the regions with their scores. An image without regions has an empty map,
+    an abstention of 1, and a similarity of NaN.
     """
 
     def ground_regions(
         self, images: Sequence[Image], phrases: Sequence[Phrase | str], regions: Sequence[Mapping[str, Box]]
     ) -> list[Grounding]:
-        """Ground pair by pair, each with the regions of its image: the lists are equally long."""
+        """Return the grounding of each phrase in its image with the regions of that image; lists of the same length."""
 
     def similarity_regions(
         self, images: Sequence[Image], texts: Sequence[str], regions: Sequence[Mapping[str, Box]]
     ) -> NDArray[np.float32]:
-        """Return how well each text goes with its image, ``(pairs,)``, greater is better."""
+        """Return the similarity of each text with its image, ``(pairs,)``; higher is more similar."""
 
 
 @runtime_checkable
 class FindingClassifier(Protocol):
-    """Says how likely findings are, image by image."""
+    """Scores how likely findings are."""
 
     def classify(
         self, images: Sequence[Image], findings: Sequence[str], boxes: Sequence[Box] | None = None
     ) -> NDArray[np.float32]:
-        """Return ``(images, findings)``, greater is likelier: of each whole image, or of one box in each."""
+        """Return scores ``(images, findings)``, higher is likelier, for each whole image or for one box in each."""
 
 
 @runtime_checkable
 class Describer(Protocol):
-    """Says in words what a text, a box or both ask for."""
+    """Describes in words what a text, a box or both ask for."""
 
     def describe(self, images: Sequence[Image], queries: Sequence[Query]) -> list[str]:
-        """Answer pair by pair."""
+        """Return one description for each image and query; both lists have the same length."""
 
 
 @runtime_checkable
@@ -91,7 +90,7 @@ class Reporter(Protocol):
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Gives the one vector of an image or a text, ``(n, dimension)`` float32."""
+    """Returns one vector for each image or text, ``(n, dimension)`` float32."""
 
     def encode_image(self, images: Sequence[Image]) -> NDArray[np.float32]:
         """Return a vector for each image."""
@@ -102,58 +101,57 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class BlindGrounder(Protocol):
-    """Grounds words without an image: a baseline that every map is compared with.
+    """Grounds phrases without an image: the baseline that every map is compared with.
 
-    It is told what the words say (text and findings, never a target) and whose phrase it is, so that what it has
-    learned from that patient can be left out.
+    It gets the text and findings of a phrase (never a target), and the patient, so that it can leave out what it has
+    learned from that patient.
     """
 
     def ground_blind(self, phrases: Sequence[Phrase], patients: Sequence[str | None]) -> list[Grounding]:
-        """Ground phrase by phrase: the lists are equally long."""
+        """Return the grounding of each phrase; both lists have the same length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a model reads of a text: how far, and how much of that it can make something of."""
+    """How much of a text a model reads."""
 
-    text: str  # from the beginning to where it stops reading
-    complete: bool  # whether that is all of it
-    known: float  # share of the words read that it has learned, 0 to 1
+    text: str  # the part that is read, from the beginning
+    complete: bool  # whether this is the whole text
+    known: float  # share of the words read that are in the vocabulary, 0 to 1
 
 
 @runtime_checkable
 class Reader(Protocol):
-    """Says what it reads of a text. If a text was truncated, its map does not answer it."""
+    """Returns how much of a text it reads. The map of a truncated text answers only the part that is read."""
 
     def reads(self, text: str) -> Reading:
-        """Return what is read of a text."""
+        """Return how much of a text is read."""
 
 
 Target = Mapping[str, Any]
-"""What a batch holds of one kind of target: tensors and lists by name. A list ``images`` holds indices of images."""
+"""The targets of one kind in a batch: tensors and lists by name. A list ``images`` holds indices of images."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingBatch:
     """``n`` images, ``m`` texts about them, and targets by the name of the builder that made them.
 
-    Contrastive losses learn from the pairs of images and texts, other losses from ``targets``. What each of them holds
-    is described by its class in `rightlung.training.targets`.
+    Contrastive losses learn from the pairs of images and texts, other losses from ``targets``. The classes in
+    `rightlung.training.targets` describe what each target holds.
     """
 
     images: Tensor  # (n, 1, size, size) float32 in 0 to 1
     texts: Sequence[str]  # m
     ids: Sequence[str] = ()  # n study ids, for error messages
-    text_images: Sequence[int] = ()  # m: the image of each text; empty: one text for each image, in their order
+    image_of_text: Sequence[int] = ()  # m: the index of each text's image; by default, one text for each image
     targets: Mapping[str, Target] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.image_of_text:
+            object.__setattr__(self, "image_of_text", range(len(self.texts)))
 
     def __len__(self) -> int:
         return len(self.images)
-
-    @property
-    def image_of_text(self) -> Sequence[int]:
-        """The index of each text's image."""
-        return self.text_images or range(len(self.texts))
 
     def target(self, name: str) -> Target:
         """Return one of the targets; the error for a missing one says how to get it."""
@@ -169,17 +167,17 @@ class TrainingBatch:
     def to(self, device: torch.device | str) -> TrainingBatch:
         """Return the batch on another device."""
 
-        def moved(value: Any) -> Any:
+        def move(value: Any) -> Any:
             return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
 
-        targets = {name: {key: moved(one) for key, one in target.items()} for name, target in self.targets.items()}
-        return replace(self, images=moved(self.images), targets=targets)
+        targets = {name: {key: move(value) for key, value in target.items()} for name, target in self.targets.items()}
+        return replace(self, images=move(self.images), targets=targets)
 
 
 Gather = Callable[[Tensor], Tensor]
-"""Put the same tensor of all processes together along the first axis, gradients included; alone, the identity.
+"""Concatenate a tensor of all processes along the first axis, with gradients; the identity with one process.
 
-Along the other axes the shorter are padded with zeros."""
+Along the other axes, shorter tensors are padded with zeros."""
 
 
 @runtime_checkable

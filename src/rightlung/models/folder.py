@@ -1,11 +1,11 @@
 """A model as a folder: ``config.json``, ``model.safetensors``, further files such as a tokenizer's, and a card.
 
-``config.json`` says which version of this format, which kind of model, its configuration, and the SHA-256 of every
-other file but the card (``README.md``)::
+``config.json`` holds the version of this format, the kind of model, its configuration, and the SHA-256 of every other
+file except the card (``README.md``)::
 
     {"rightlung": 1, "kind": "classifier", "config": {…}, "files": {"model.safetensors": "9f86d0…"}}
 
-Nothing in a folder is ever run: weights are numbers, and the kind is looked up among those that are installed.
+No code of a folder is ever run: weights are numbers, and the kind is looked up among the installed ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "READ
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
 LARGEST_CONFIG = 4 << 20
 LARGEST_FILE = 256 << 20
-"""Bytes of ``config.json`` and of each further file, which are read whole; weights may have any size."""
+"""Most bytes of ``config.json`` and of each further file, which are read at once; weights may have any size."""
 
 _FIELDS: dict[str, tuple[type, str]] = {
     "rightlung": (int, "a whole number"), "kind": (str, "a text"), "config": (dict, "an object"),
@@ -47,27 +47,27 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @runtime_checkable
 class Savable(Protocol):
-    """A model that can be taken to parts and made of them again."""
+    """A model that can be saved as a configuration, weights and files, and built from them again."""
 
     kind: ClassVar[str]
 
     def to_config(self) -> dict[str, Any]:
-        """Return the configuration in JSON's values."""
+        """Return the configuration as JSON values."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the weights by name; they may be none."""
+        """Return the weights by name; may be empty."""
 
     def extra_files(self) -> dict[str, bytes]:
-        """Return further files by name, such as ``tokenizer.json``; they may be none."""
+        """Return further files by name, such as ``tokenizer.json``; may be empty."""
 
     @classmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
-        """Make the model again."""
+        """Build the model from what the other methods returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderConfig:
-    """What ``config.json`` says, checked."""
+    """The checked content of ``config.json``."""
 
     kind: str
     config: dict[str, Any]
@@ -77,25 +77,25 @@ class FolderConfig:
 def save_model(model: Savable, folder: str | Path, card: str | None = None) -> None:
     """Write a model to a folder, all of it or nothing.
 
-    A model folder that is already there is replaced once the new one is complete; a folder that holds anything else is
-    left alone. ``card`` becomes ``README.md``, with the line that this is not a medical device if it lacks it.
+    An existing model folder is replaced once the new one is complete; a folder that holds anything else is an error.
+    ``card`` becomes ``README.md``; the line that this is not a medical device is added if it is missing.
     """
     parts = ("kind", "to_config", "tensors", "extra_files", "from_parts")
     if missing := [name for name in parts if not hasattr(model, name)]:
         raise InputError(f"a {type(model).__name__} cannot be saved: it lacks {', '.join(missing)}")
     if model.kind not in kinds():
         raise InputError(
-            f"the kind {model.kind!r} is not registered, so that its folder could not be loaded again; "
+            f"the kind {model.kind!r} is not registered, so its folder could not be loaded again; "
             "call rightlung.models.registry.register first"
         )
     tensors, config, extra = _storable(model.tensors()), model.to_config(), model.extra_files()
     _check_json(config, "config")
     for name in extra:
         _check_file_name(name, "an extra file")
-    place = Path(folder).expanduser().resolve()
-    _check_replaceable(place)
+    root = Path(folder).expanduser().resolve()
+    _check_replaceable(root)
     try:
-        with replaced(place) as unfinished:
+        with replaced(root) as unfinished:
             save_file(tensors, unfinished / WEIGHTS_FILE, metadata={"format": "pt"})
             for name, content in extra.items():
                 (unfinished / name).write_bytes(content)
@@ -106,21 +106,21 @@ def save_model(model: Savable, folder: str | Path, card: str | None = None) -> N
             if card is not None:
                 (unfinished / CARD_FILE).write_text(_with_warning(card), encoding="utf-8")
     except (OSError, SafetensorError) as error:
-        raise OutputError(f"cannot write the model to {place}: {error}") from error
+        raise OutputError(f"cannot write the model to {root}: {error}") from error
 
 
 def load_folder(folder: str | Path, *, links_within: Path | None = None) -> Any:
-    """Read what `save_model` wrote, on the CPU and ready to be asked; whatever is wrong is one sentence.
+    """Return the model that `save_model` wrote, on the CPU and in evaluation mode.
 
-    Symbolic links may not lead out of the folder, or out of ``links_within`` where that is given.
+    Symbolic links may not lead out of the folder or, if given, out of ``links_within``.
     """
-    place = Path(folder).expanduser()
-    described = read_config(place, links_within=links_within)
-    maker = class_of(described.kind)
-    if not callable(getattr(maker, "from_parts", None)):
-        raise InputError(f"{place / CONFIG_FILE}: models of the kind {described.kind!r} cannot be made from a folder")
+    root = Path(folder).expanduser()
+    described = read_config(root, links_within=links_within)
+    model_class = class_of(described.kind)
+    if not callable(getattr(model_class, "from_parts", None)):
+        raise InputError(f"{root / CONFIG_FILE}: models of the kind {described.kind!r} cannot be built from a folder")
     for name, digest in described.files.items():
-        path = _file_in(place, name, links_within)
+        path = _file_in(root, name, links_within)
         if name == WEIGHTS_FILE:
             _refuse_pickled_weights(path)
         if (actual := _sha256(path)) != digest:
@@ -129,35 +129,35 @@ def load_folder(folder: str | Path, *, links_within: Path | None = None) -> Any:
                 f"{CONFIG_FILE}, field 'files', says {digest[:12]}"
             )
     try:
-        tensors = load_file(place / WEIGHTS_FILE)
+        tensors = load_file(root / WEIGHTS_FILE)
     except (OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{place / WEIGHTS_FILE} is not a complete safetensors file: {reason}") from error
-    files = {name: _read(place / name, LARGEST_FILE) for name in described.files if name != WEIGHTS_FILE}
+        raise InputError(f"{root / WEIGHTS_FILE} is not a complete safetensors file: {reason}") from error
+    files = {name: _read(root / name, LARGEST_FILE) for name in described.files if name != WEIGHTS_FILE}
     try:
-        model = maker.from_parts(described.config, tensors, files)
+        model = model_class.from_parts(described.config, tensors, files)
     except (InputError, KeyError, TypeError, RuntimeError) as error:
         reason = f"the field {error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise InputError(f"{place} does not make a model of the kind {described.kind!r}: {reason}") from error
+        raise InputError(f"{root} does not make a model of the kind {described.kind!r}: {reason}") from error
     return model.eval() if isinstance(model, nn.Module) else model
 
 
 def read_config(folder: str | Path, *, links_within: Path | None = None) -> FolderConfig:
-    """Read and check ``config.json`` alone: no weight is read, no hash is checked."""
-    place = Path(folder).expanduser()
-    if not place.is_dir():
-        if place.suffix.lower() in PICKLES and place.is_file():
-            raise _pickle_refused(place)
-        raise InputError(f"{place} is a file, not a model folder" if place.exists() else f"there is no folder {place}")
+    """Return the checked ``config.json``, without reading weights or checking hashes."""
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        if root.suffix.lower() in PICKLES and root.is_file():
+            raise _pickle_refused(root)
+        raise InputError(f"{root} is a file, not a model folder" if root.exists() else f"there is no folder {root}")
     try:
-        pickles = sorted(path for path in place.iterdir() if path.suffix.lower() in PICKLES)
+        pickles = sorted(path for path in root.iterdir() if path.suffix.lower() in PICKLES)
     except OSError as error:
-        raise InputError(f"{place} cannot be read: {error.strerror or error}") from error
-    if pickles and not (place / WEIGHTS_FILE).exists():
+        raise InputError(f"{root} cannot be read: {error.strerror or error}") from error
+    if pickles and not (root / WEIGHTS_FILE).exists():
         raise _pickle_refused(pickles[0])
-    if not (place / CONFIG_FILE).exists():
-        raise InputError(f"{place / CONFIG_FILE} is missing, so that {place} is no model folder")
-    path = _file_in(place, CONFIG_FILE, links_within)
+    if not (root / CONFIG_FILE).exists():
+        raise InputError(f"{root / CONFIG_FILE} is missing, so {root} is not a model folder")
+    path = _file_in(root, CONFIG_FILE, links_within)
     content = _read(path, LARGEST_CONFIG)
     try:
         found = json.loads(content, parse_constant=_no_constant)
@@ -167,26 +167,28 @@ def read_config(folder: str | Path, *, links_within: Path | None = None) -> Fold
         raise InputError(f"{path} must hold a JSON object; got {type(found).__name__}")
     for name, (kind, wanted) in _FIELDS.items():
         if name not in found:
-            raise InputError(f"{path} lacks the field {name!r}, so that this is no model folder of rightlung")
+            raise InputError(f"{path} lacks the field {name!r}, so this is not a model folder of rightlung")
         if not isinstance(found[name], kind) or isinstance(found[name], bool):
             raise InputError(f"{path}, field {name!r}: must be {wanted}; got {str(found[name])[:60]!r}")
         if name == "rightlung" and found[name] != VERSION:
             raise InputError(
-                f"{path}, field 'rightlung': version {found[name]} of the format is unknown to this release, "
-                f"which reads version {VERSION}"
+                f"{path}, field 'rightlung': this release reads version {VERSION} of the format; got {found[name]}"
             )
     if found["kind"] not in kinds():
-        raise InputError(f"{path}, field 'kind': {unknown_name('kind of model', found['kind'], kinds())}")
+        raise InputError(
+            f"{path}, field 'kind': {unknown_name('kind of model', found['kind'], kinds())}. If it is your own, import "
+            "its module first (rightlung --import MODULE …)"
+        )
     _check_files(found["files"], path)
     return FolderConfig(found["kind"], found["config"], found["files"])
 
 
 def read_card(folder: str | Path, *, links_within: Path | None = None) -> str:
-    """Return the text of the card, or nothing where there is none."""
-    place = Path(folder).expanduser()
-    if not (place / CARD_FILE).exists():
+    """Return the text of the card; empty if there is none."""
+    root = Path(folder).expanduser()
+    if not (root / CARD_FILE).exists():
         return ""
-    return _read(_file_in(place, CARD_FILE, links_within), LARGEST_CONFIG).decode("utf-8", "replace")
+    return _read(_file_in(root, CARD_FILE, links_within), LARGEST_CONFIG).decode("utf-8", "replace")
 
 
 def weights_digest(model: object) -> str | None:
@@ -222,11 +224,11 @@ def _check_file_name(name: object, where: str) -> None:
         raise InputError(f"{where}: {name!r} would be taken for a pickle, which is never loaded")
 
 
-def _file_in(place: Path, name: str, links_within: Path | None) -> Path:
-    path = place / name
+def _file_in(root: Path, name: str, links_within: Path | None) -> Path:
+    path = root / name
     if not path.is_file():
         raise InputError(f"{path} is {'not a file' if path.exists() else 'missing'}")
-    if not path.resolve().is_relative_to((links_within or place).resolve()):
+    if not path.resolve().is_relative_to((links_within or root).resolve()):
         raise InputError(f"{path} is a link to outside the model folder, which is not followed")
     return path
 
@@ -251,7 +253,7 @@ def _sha256(path: Path) -> str:
 
 
 def _refuse_pickled_weights(path: Path) -> None:
-    """Refuse what torch.save wrote, a zip or a bare pickle, under the name of a safetensors file."""
+    """Refuse a file of torch.save (a zip or a bare pickle) that is named like a safetensors file."""
     with path.open("rb") as file:
         head = file.read(9)
     # A safetensors file begins with the length of its header, which may be any bytes, and then "{".
@@ -271,7 +273,7 @@ def _no_constant(name: str) -> None:
 
 
 def _check_json(value: object, where: str) -> None:
-    """Refuse what would not come back from JSON, and say in which field it is; tuples come back as lists."""
+    """Refuse values that JSON does not preserve, and name their field; tuples become lists."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -285,7 +287,7 @@ def _check_json(value: object, where: str) -> None:
 
 
 def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors on the CPU, contiguous, no two in the same memory: safetensors takes no other."""
+    """Return the tensors on the CPU, contiguous and without shared memory, as safetensors requires."""
     stored: dict[str, Tensor] = {}
     taken: set[int] = set()
     for name, tensor in tensors.items():
@@ -299,21 +301,21 @@ def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return stored
 
 
-def _check_replaceable(place: Path) -> None:
-    """Refuse a place whose content is not wholly a model of ours."""
-    if not place.exists():
+def _check_replaceable(root: Path) -> None:
+    """Refuse to replace a folder that holds anything but a model."""
+    if not root.exists():
         return
-    if not place.is_dir():
-        raise OutputError(f"{place} is a file; a model is written to a folder")
-    if place == Path.cwd():
-        raise OutputError(f"{place} is the working folder, which cannot be replaced; name a folder in it")
-    found = {path.name for path in place.iterdir()}
+    if not root.is_dir():
+        raise OutputError(f"{root} is a file; a model is written to a folder")
+    if root == Path.cwd():
+        raise OutputError(f"{root} is the working folder, which cannot be replaced; name a folder in it")
+    found = {path.name for path in root.iterdir()}
     try:
-        ours = {CONFIG_FILE, CARD_FILE, *read_config(place).files} if found else set()
+        ours = {CONFIG_FILE, CARD_FILE, *read_config(root).files} if found else set()
     except InputError as error:
-        raise OutputError(f"{place} holds something other than a model and is not overwritten: {error}") from error
+        raise OutputError(f"{root} holds something other than a model and is not overwritten: {error}") from error
     if others := sorted(found - ours):
-        raise OutputError(f"{place} holds {others[0]!r}, which is no part of a model, and is not overwritten")
+        raise OutputError(f"{root} holds {others[0]!r}, which is no part of a model, and is not overwritten")
 
 
 def _with_warning(card: str) -> str:

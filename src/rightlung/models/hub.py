@@ -1,6 +1,6 @@
 """Load, save and share models as in Hugging Face: `from_pretrained`, `save_pretrained`, `push_to_hub`.
 
-What was fetched from the Hub before is taken from its cache without asking the Hub.
+A model that is in the Hub's local cache is loaded from there, without a connection.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ from rightlung.core import InputError, OutputError
 from rightlung.models.folder import PICKLES, save_model
 
 SECONDS = 10.0
-"""To wait for the Hub's answer before giving up."""
+"""Timeout of requests to the Hub."""
 
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
 _OFF = ("", "0", "no", "off", "false")
 
 
 def fetch(model_id: str) -> Path:
-    """Return the folder with a Hub model's files, fetched if needed; pickles are left there.
+    """Return the local folder of a Hub model, downloaded if needed, without its pickles.
 
-    The folder's files are links to others in the Hub's cache, two folders above.
+    The files in it are links into the Hub's cache, two folders above.
     """
     try:
         from huggingface_hub import HfApi, snapshot_download
     except ImportError:
         raise InputError(
-            f"there is no folder {model_id!r}, and to fetch it from the Hugging Face Hub the package huggingface_hub "
-            "is needed, which is not installed"
+            f"there is no folder {model_id!r}; install the package huggingface_hub to download the model of this name "
+            "from the Hugging Face Hub"
         ) from None
-    left_out = [f"*{suffix}" for suffix in PICKLES]
+    ignored = [f"*{suffix}" for suffix in PICKLES]
     try:
-        return Path(snapshot_download(model_id, local_files_only=True, ignore_patterns=left_out))
-    except (OSError, ValueError):  # not fetched before
+        return Path(snapshot_download(model_id, local_files_only=True, ignore_patterns=ignored))
+    except (OSError, ValueError):  # not in the cache
         pass
     if _offline():
         raise InputError(
-            f"there is no folder {model_id!r}, and it was not fetched from the Hugging Face Hub before; nothing is "
-            "fetched now, as HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
+            f"there is no folder {model_id!r}, and no copy in the Hugging Face cache; nothing is downloaded, because "
+            "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
         )
     try:
         revision = HfApi().model_info(model_id, timeout=SECONDS).sha
-        return Path(snapshot_download(model_id, revision=revision, ignore_patterns=left_out, etag_timeout=SECONDS))
+        return Path(snapshot_download(model_id, revision=revision, ignore_patterns=ignored, etag_timeout=SECONDS))
     except Exception as error:  # which classes these are has changed with the versions of huggingface_hub
         raise InputError(
-            f"there is no folder {model_id!r}, and it cannot be fetched from the Hugging Face Hub: {_first_line(error)}"
+            f"there is no folder {model_id!r}, and the Hugging Face Hub did not provide it: {_first_line(error)}"
         ) from error
 
 
 class Pretrained:
-    """Gives a `rightlung.models.folder.Savable` model the three methods of Hugging Face."""
+    """Adds Hugging Face's three methods to a model that can be saved (`rightlung.models.folder.Savable`)."""
 
     card: str = ""
     """The model card that came with the weights."""

@@ -1,10 +1,10 @@
-"""Models by name: those shipped, folders, the Hub's, published checkpoints, and anybody's own class.
+"""Load models by name: shipped models, folders, Hub ids, published checkpoints and classes of your own.
 
 ::
 
     register("mine", "my_package.model:Mine")   # one line, and folders of the kind "mine" can be loaded
     model = load("starter")                     # or "runs/mine", "my_package.model:Mine", "mine", "organisation/name"
-    model = load("gloria:chexpert_resnet50.ckpt?text=Bio_ClinicalBERT")   # somebody else's checkpoint
+    model = load("gloria:chexpert_resnet50.ckpt?text=Bio_ClinicalBERT")   # a published checkpoint
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rightlung.core.errors import unknown_name
 from rightlung.models import base
 from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
 from rightlung.models.hub import HUB_ID, Pretrained, fetch
-from rightlung.models.kinds import BUILT_IN, TARGET, class_of, import_target, kinds, register
+from rightlung.models.kinds import BUILT_IN, IMPORT_PATH, class_of, import_object, kinds, register
 from rightlung.studies.sources import parse_address
 
 __all__ = [
@@ -41,14 +41,14 @@ ABILITIES: dict[str, type] = {
     "embed": base.Embedder,
     "ground-blind": base.BlindGrounder,
 }
-"""What a model can do, in a word, with the protocol that says how it is asked."""
+"""The protocol behind each word for what a model can do."""
 PUBLISHED: dict[str, str] = {"gloria": "rightlung.models.published.gloria:load_gloria"}
-"""Loaders of other people's checkpoints: ``name:FILE?parameter=value`` calls them with the file and the parameters."""
+"""Loaders of published checkpoints: ``name:FILE?parameter=value`` calls one with the file and the parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """Where a model's files are; links among them lead nowhere out of ``links_within``."""
+    """A folder with a model's files. Links in it may not lead out of ``links_within``."""
 
     path: Path
     links_within: Path
@@ -58,7 +58,7 @@ class ModelFolder:
 class Listed:
     """A model that can be loaded by its name: a shipped one, or one of a registered kind that needs no weights.
 
-    ``problem`` says why it cannot be described; the rest is then empty.
+    ``problem`` says why it cannot be described; the other fields are then empty.
     """
 
     name: str
@@ -72,13 +72,13 @@ class Listed:
 
 
 def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
-    """Return a model, ready to be asked, on a device.
+    """Return a model on a device, in evaluation mode.
 
-    Names are looked for in this order: a published checkpoint (`PUBLISHED`); a shipped model (`list_models`); a folder;
+    A name is looked up in this order: a published checkpoint (`PUBLISHED`); a shipped model (`list_models`); a folder;
     ``module:attribute``, a class or factory that needs no arguments, or an instance; a registered kind that needs no
-    weights; a Hub id. A folder that bears the name of a shipped model is ``./name``.
+    weights; a Hub id. Write ``./name`` for a folder with the name of a shipped model.
     """
-    place = _check_device(device)
+    checked_device = _check_device(device)
     name = os.fspath(name_or_folder)
     if _is_published(name_or_folder):
         model = _load_published(name)
@@ -87,31 +87,31 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
         if isinstance(model, Pretrained):
             model.card = read_card(folder.path, links_within=folder.links_within)
     else:
-        model = _made(import_target(name) if TARGET.fullmatch(name) else class_of(name), name)
+        model = _build(import_object(name) if IMPORT_PATH.fullmatch(name) else class_of(name), name)
     if not abilities(model):
         methods = ", ".join(
             next(name for name in vars(protocol) if not name.startswith("_")) for protocol in ABILITIES.values()
         )
         raise InputError(f"{name!r}: {type(model).__name__} implements none of the model protocols: {methods}")
-    return _moved(model, place, name)
+    return _move(model, checked_device, name)
 
 
 def find_folder(name_or_folder: str | Path) -> ModelFolder | None:
-    """Return the folder that a name stands for, fetched from the Hub if need be, or None where it stands for a class.
+    """Return the folder of a name, downloaded from the Hub if needed, or None if the name stands for a class.
 
-    A name that stands for nothing is an `InputError` that suggests the nearest.
+    An unknown name is an `InputError` that suggests the nearest.
     """
     name = os.fspath(name_or_folder)
     if not name.strip():
         raise InputError("the name of a model is empty")
     shipped = _shipped()
-    named = isinstance(name_or_folder, str)  # a path is a folder, whatever it is called
+    named = isinstance(name_or_folder, str)  # a Path is always a folder
     if named and name in shipped:
         return ModelFolder(shipped[name], shipped[name])
     path = _path(name)
     if path.is_dir():
         return ModelFolder(path, path)
-    if named and (TARGET.fullmatch(name) or _is_published(name)):
+    if named and (IMPORT_PATH.fullmatch(name) or _is_published(name)):
         return None
     if named and name in kinds():
         if name in BUILT_IN:
@@ -121,7 +121,7 @@ def find_folder(name_or_folder: str | Path) -> ModelFolder | None:
             )
         return None
     if path.exists() or path.suffix.lower() in PICKLES:
-        read_config(path)  # says what is wrong with a file that is no folder, or is not there
+        read_config(path)  # raises an error that says what is wrong with the file
     if named and HUB_ID.fullmatch(name) and not (path.parent != Path() and path.parent.is_dir()):
         snapshot = fetch(name)
         return ModelFolder(snapshot, snapshot.parent.parent)
@@ -140,7 +140,7 @@ def _is_published(name: str | Path) -> bool:
 
 def _load_published(name: str) -> Any:
     address = parse_address(name)
-    loader = import_target(PUBLISHED[address.scheme])
+    loader = import_object(PUBLISHED[address.scheme])
     wanted = list(inspect.signature(loader).parameters)[1:]
     for parameter in address.parameters:
         if parameter not in wanted:
@@ -151,23 +151,23 @@ def _load_published(name: str) -> Any:
 
 
 def list_models() -> list[Listed]:
-    """Return the models that `load` knows by name: the shipped ones, then those of registered kinds of one's own."""
+    """Return the models that `load` knows by name: the shipped ones, then registered kinds."""
     listed = [_listed_folder(name, folder) for name, folder in _shipped().items()]
     names = {model.name for model in listed}
     return listed + [listed_kind(kind) for kind in kinds() if kind not in BUILT_IN and kind not in names]
 
 
 def abilities(model: Any) -> tuple[str, ...]:
-    """Return what a model, or a class of models, can do: words of `ABILITIES`."""
+    """Return what a model or a class can do, as words of `ABILITIES`."""
     has = issubclass if isinstance(model, type) else isinstance
     return tuple(word for word, protocol in ABILITIES.items() if has(model, protocol))
 
 
 def first_line(text: str) -> str:
-    """Return the first line of a card that says something, without the heading's marks; front matter is passed over."""
+    """Return the first non-empty line of a card, without heading marks; front matter is skipped."""
     lines = text.lstrip("\ufeff").strip().splitlines()
     if lines and lines[0].strip() == "---":
-        closing = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), 0)
+        closing = next((index for index, line in enumerate(lines[1:], 1) if line.strip() == "---"), 0)
         lines = lines[closing + 1 :]
     return next((line.strip().lstrip("#").strip() for line in lines if line.strip().lstrip("#").strip()), "")
 
@@ -176,7 +176,7 @@ def _path(name: str) -> Path:
     try:
         path = Path(name).expanduser()
         path.exists()
-    except (OSError, RuntimeError, ValueError) as error:  # too long a name, a home of nobody
+    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, or the home of an unknown user
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{name[:80]!r} cannot be a model's name or folder: {reason}") from None
     return path
@@ -197,45 +197,49 @@ def _listed_folder(name: str, folder: Path) -> Listed:
 
 
 def listed_kind(kind: str) -> Listed:
-    """Describe a kind of model by its class, or say why that cannot be imported."""
+    """Return the description of a kind of model; ``problem`` says why its class cannot be imported."""
     try:
-        maker = class_of(kind)
+        model_class = class_of(kind)
     except InputError as error:
         return Listed(kind, kind, problem=str(error))
-    return Listed(kind, kind, abilities(maker), description=first_line(inspect.getdoc(maker) or ""))
+    return Listed(kind, kind, abilities(model_class), description=first_line(own_docstring(model_class)))
 
 
-def _made(target: Any, name: str) -> Any:
-    """Return the model that a class, a factory or an instance gives; an instance may be callable, too."""
-    if not isinstance(target, type) and (abilities(target) or not callable(target)):
-        return target
+def own_docstring(model_class: type) -> str:
+    """Return the docstring of a class, not one that it inherits."""
+    return inspect.cleandoc(vars(model_class).get("__doc__") or "")
+
+
+def _build(found: Any, name: str) -> Any:
+    """Return the model of a class or factory, which is called, or an instance, even if it is callable."""
+    if not isinstance(found, type) and (abilities(found) or not callable(found)):
+        return found
     try:
-        inspect.signature(target).bind()
+        inspect.signature(found).bind()
     except TypeError as error:
         raise InputError(
-            f"{name!r} cannot be made without arguments ({error}); give a folder of its weights, "
-            "or the name of a function that makes it"
+            f"{name!r} cannot be called without arguments ({error}); give a folder of its weights, "
+            "or the name of a function that builds it"
         ) from None
-    except ValueError:  # a class written in C shows no signature; calling it will tell
+    except ValueError:  # a class written in C shows no signature
         pass
-    return target()
+    return found()
 
 
 def _check_device(device: str | torch.device) -> torch.device:
     try:
-        place = torch.device(device)
-        torch.empty(0, device=place)
+        checked = torch.device(device)
+        torch.empty(0, device=checked)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"the device {str(device)!r} is not there: {reason}") from None
-    return place
+        raise InputError(f"the device {str(device)!r} is not available: {reason}") from None
+    return checked
 
 
-def _moved(model: Any, place: torch.device, name: str) -> Any:
+def _move(model: Any, device: torch.device, name: str) -> Any:
     if callable(getattr(model, "to", None)):
-        moved = model.to(place)
+        moved = model.to(device)
         return model if moved is None else moved
-    if place.type != "cpu":
-        made = type(model).__name__
-        raise InputError(f"{name!r} gives an instance of {made}, which has no to() and stays on the CPU")
+    if device.type != "cpu":
+        raise InputError(f"{name!r}: {type(model).__name__} has no method to(device), so it runs on the CPU only")
     return model

@@ -1,4 +1,4 @@
-"""Put a complete folder in the place of another, so that whoever looks finds the old one or the new one, whole."""
+"""Replace a folder by another in one step, so that readers find the old one or the new one, complete."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ _HERE = -100  # AT_FDCWD: paths as they are
 
 
 @contextlib.contextmanager
-def replaced(place: Path) -> Iterator[Path]:
-    """Give a new folder beside ``place`` to write to, and put it there at the end of the block.
+def replaced(folder: Path) -> Iterator[Path]:
+    """Yield a new folder to write to; at the end of the block, it replaces ``folder``.
 
-    All of it is on the disk before it gets its name. When the block ends by an exception (Ctrl-C, too) ``place`` is as
-    it was; a process killed outright leaves a hidden ``.NAME.….unfinished`` behind, which the next one clears away.
+    Its files are on the disk before it gets its name. If the block raises an exception (or Ctrl-C), ``folder`` stays as
+    it was. A killed process leaves a hidden ``.NAME.….unfinished`` behind, which the next one removes.
     """
-    place.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in place.parent.glob(f".{glob.escape(place.name)}.*.unfinished"):
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.parent.glob(f".{glob.escape(folder.name)}.*.unfinished"):
         with _held(leftover) as free:
             if free:
                 shutil.rmtree(leftover, ignore_errors=True)
-    unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}.unfinished")
+    unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.unfinished")
     unfinished.mkdir()
     with _held(unfinished):
         try:
             yield unfinished
             for path in (*unfinished.iterdir(), unfinished):
                 bring_to_disk(path)
-            _put(unfinished, place)
-            bring_to_disk(place.parent)
+            _put(unfinished, folder)
+            bring_to_disk(folder.parent)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)  # by now the old folder, if there was one
 
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[bool]:
-    """Hold a folder by a lock that ends with its process, however that ends; say whether nobody else holds it."""
+    """Lock a folder during the block, or until the process dies, and yield whether no other process holds it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except (AttributeError, OSError):  # Windows, where leftovers stay
@@ -59,22 +59,22 @@ def _held(folder: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _put(unfinished: Path, place: Path) -> None:
-    if not place.exists():
-        unfinished.rename(place)
-    elif not _exchange(unfinished, place):  # two steps: between them there is no folder, but both are complete
+def _put(unfinished: Path, folder: Path) -> None:
+    if not folder.exists():
+        unfinished.rename(folder)
+    elif not _exchange(unfinished, folder):  # two steps: between them there is no folder, but both are complete
         before = unfinished.with_suffix(".before")
-        place.rename(before)
+        folder.rename(before)
         try:
-            unfinished.rename(place)
+            unfinished.rename(folder)
         except BaseException:
-            before.rename(place)
+            before.rename(folder)
             raise
         before.rename(unfinished)
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders change places in one step, and say whether this system can."""
+    """Exchange two folders in one step; return whether the system supports it."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError, TypeError):

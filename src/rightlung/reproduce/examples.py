@@ -117,7 +117,7 @@ class Examples:
         caption = (
             "Boxes: regions of the original sentence and the lungs around them. Outline: the finding. Each map is "
             "scaled to its own maximum, so a nearly flat map is bright everywhere. No-Attn: share of attention on the "
-            "No-Attn vector. Models of seed 1; * is given the true region boxes. The patient's right (R) is on the "
+            "no-attention token. Models of seed 1; * is given the true region boxes. The patient's right (R) is on the "
             "image's left."
         )
         return Gallery(name, title, caption, cases)

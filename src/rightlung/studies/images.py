@@ -50,6 +50,13 @@ def read_image(
     return _grey(_decode(data, what, max_pixels, "image"))
 
 
+def from_pillow(image: PillowImage.Image) -> Image:
+    """Return a Pillow image as `read_image` returns a file, turned upright as its EXIF data says."""
+    if image.mode not in _MODES:
+        raise InputError(f"the image has the colour mode {image.mode}; use grey, RGB or palette")
+    return _grey(_upright(image))
+
+
 def read_mask(
     source: str | os.PathLike[str] | bytes,
     *,

@@ -249,7 +249,7 @@ class Batches:
             images=images,
             texts=[text for own_texts, _ in words for text in own_texts],
             ids=[one.id for one in annotations],
-            text_images=[image for image in range(len(images)) for _ in range(entry.texts_per_image)],
+            image_of_text=[image for image in range(len(images)) for _ in range(entry.texts_per_image)],
             targets=targets,
         )
 
@@ -331,7 +331,9 @@ def _concatenate(parts: Sequence[TrainingBatch]) -> TrainingBatch:
         images=torch.cat([part.images for part in parts]),
         texts=[text for part in parts for text in part.texts],
         ids=[name for part in parts for name in part.ids],
-        text_images=[before + image for before, part in zip(first, parts, strict=True) for image in part.image_of_text],
+        image_of_text=[
+            before + image for before, part in zip(first, parts, strict=True) for image in part.image_of_text
+        ],
         targets={name: _joined([part.targets[name] for part in parts], first) for name in parts[0].targets},
     )
 

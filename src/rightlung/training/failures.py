@@ -17,7 +17,7 @@ from rightlung.core.errors import is_out_of_memory
 from rightlung.core.files import read_json, write_json
 from rightlung.models.base import TrainingBatch
 
-BATCH_LISTS = ("texts", "ids", "text_images")
+BATCH_LISTS = ("texts", "ids", "image_of_text")
 
 
 def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) -> None:

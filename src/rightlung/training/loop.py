@@ -81,6 +81,8 @@ def train(
             return TrainingOutcome(**done)
         except TypeError:
             raise InputError(f"{folder.finished} is damaged; remove it, and --resume finishes the run again") from None
+    if restart or not folder.start.is_dir():
+        setup.check_model(recipe, folder)
     fabric.barrier()  # every process has checked the folder before one of them changes it
     with folder.locked() if rank == 0 else contextlib.nullcontext():
         if rank == 0:

@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from rightlung.core import InputError
+from rightlung.core.errors import unknown_name
+from rightlung.core.settings import read_settings
 from rightlung.lexicon import FINDINGS, positive_prompts
 from rightlung.lexicon.side_changes import without_side
 from rightlung.models.base import Trainable, TrainingBatch
-from rightlung.models.folder import load_folder, save_model
-from rightlung.models.kinds import TARGET, class_of, import_target, kinds, register
-from rightlung.models.registry import find_folder
+from rightlung.models.folder import load_folder, read_config, save_model
+from rightlung.models.kinds import IMPORT_PATH, class_of, import_object, kinds, register
+from rightlung.models.registry import ModelFolder, find_folder
 from rightlung.phantom.config import check_picture_size
 from rightlung.phantom.source import PhantomSource
 from rightlung.studies.sources import open_source, parse_address
@@ -247,26 +249,16 @@ def validation_batches(
 
 def save_initial_model(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) -> None:
     """Write the model before the first step."""
-    start, config = recipe.model.start, recipe.model.config
-    if start is not None:
-        stage = folder.path.parent / start.removeprefix(STAGE) / "model"
-        try:
-            found = find_folder(str(stage) if start.startswith(STAGE) else start)
-        except InputError as error:
-            if start in shipped_recipes():
-                raise InputError(
-                    f"model.start: {start!r} is a recipe, not a model; train it first (rightlung train {start} "
-                    "--out RUN) and give --set model.start=RUN/model"
-                ) from None
-            raise InputError(f"model.start: {error}") from None
-        if found is None:
-            raise InputError(f"model.start must be a model folder or the name of a shipped model; got {start!r}")
-        model = load_folder(found.path, links_within=found.links_within)
+    if recipe.model.start is not None:
+        start = _start_folder(recipe.model.start, folder)
+        model = load_folder(start.path, links_within=start.links_within)
+        maker = type(model)
+    config = model_config(recipe, maker)
     try:
-        if start is None:
+        if recipe.model.start is None:
             model = maker.create(config, _sample_texts(entries), recipe.seed)
         elif config:  # some fields changed, with the weights that it has
-            model = type(model).from_parts(_merged(model.to_config(), config), model.tensors(), model.extra_files())
+            model = maker.from_parts(_merged(model.to_config(), config), model.tensors(), model.extra_files())
     except InputError as error:
         raise InputError(f"model.config: {error}") from None
     if not isinstance(model, Trainable) or not isinstance(model, nn.Module):
@@ -274,6 +266,51 @@ def save_initial_model(recipe: Recipe, maker: Any, folder: RunFolder, entries: E
             f"a {type(model).__name__} cannot be trained: it must be a torch.nn.Module whose forward returns losses"
         )
     save_model(model, folder.start)  # type: ignore[arg-type]  # which says what a model lacks that cannot be saved
+
+
+def check_model(recipe: Recipe, folder: RunFolder) -> None:
+    """Refuse an unknown kind of model, and a configuration or loss that it does not have. No data is needed."""
+    if recipe.model.start is None:
+        maker, config = model_class(recipe.model.kind), {}
+    else:
+        start = _start_folder(recipe.model.start, folder)
+        described = read_config(start.path, links_within=start.links_within)
+        maker, config = class_of(described.kind), described.config
+    config = _merged(config, model_config(recipe, maker))
+    try:
+        if (config_type := getattr(maker, "config_type", None)) is not None:
+            read_settings(config_type, config)
+    except InputError as error:
+        raise InputError(f"model.config: {error}") from None
+
+
+def model_config(recipe: Recipe, maker: Any) -> dict[str, Any]:
+    """Return the recipe's model.config; a class with ``loss_names`` also gets the names of the recipe's losses."""
+    config, known = dict(recipe.model.config), getattr(maker, "loss_names", None)
+    if known is None:
+        return config
+    if "losses" in config:
+        raise InputError("model.config.losses: remove it; the recipe's losses name the losses and their weights")
+    for name in recipe.losses:
+        if name not in known:
+            raise InputError(f"losses: {unknown_name(f'loss of {maker.__name__}', name, known)}")
+    return config | {"losses": list(recipe.losses)}
+
+
+def _start_folder(start: str, folder: RunFolder) -> ModelFolder:
+    stage = folder.path.parent / start.removeprefix(STAGE) / "model"
+    try:
+        found = find_folder(str(stage) if start.startswith(STAGE) else start)
+    except InputError as error:
+        if start in shipped_recipes():
+            raise InputError(
+                f"model.start: {start!r} is a recipe, not a model; train it first (rightlung train {start} "
+                "--out RUN) and give --set model.start=RUN/model"
+            ) from None
+        raise InputError(f"model.start: {error}") from None
+    if found is None:
+        raise InputError(f"model.start must be a model folder or the name of a shipped model; got {start!r}")
+    return found
 
 
 def _merged(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,10 +325,10 @@ def model_class(kind: str | None) -> Any:
     """Return the class of a kind, or the one that ``module:Class`` names, which is registered by its own kind."""
     if kind is None:
         return None
-    if not TARGET.fullmatch(kind):
+    if not IMPORT_PATH.fullmatch(kind):
         maker = class_of(kind)
     else:
-        maker = import_target(kind)
+        maker = import_object(kind)
         own = getattr(maker, "kind", None)
         if isinstance(own, str) and own not in kinds():
             register(own, kind)

@@ -17,7 +17,7 @@ from rightlung.explain import grad_cam
 from rightlung.models.base import TrainingBatch
 from rightlung.models.classifier import Classifier
 from rightlung.models.classifier import model as classifier_module
-from rightlung.models.classifier.model import label_loss, mask_loss
+from rightlung.models.classifier.losses import ClassifierStep, finding_masks, label_bce, mask_bce
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox
 from tests.models.classifier.tiny import tiny_classifier
@@ -101,7 +101,7 @@ def test_a_finding_the_network_was_not_taught_is_refused_by_name(model: Classifi
 
 @pytest.mark.parametrize("pooling", ["mean", "lse"])
 def test_the_map_is_grad_cam_of_the_finding_that_the_phrase_names(pooling: str) -> None:
-    image = {**tiny_classifier("nodule").to_config()["image"], "levels": [-2]}
+    image = {**tiny_classifier("nodule").to_config()["image"], "pyramid_levels": [-2]}
     model = tiny_classifier(*FINDINGS, pooling=pooling, image=image)
     given = images((64, 64))[0]
     seen: list[torch.Tensor] = []
@@ -222,14 +222,14 @@ def test_the_label_loss_is_the_cross_entropy_of_the_known_labels(model: Classifi
     given = batch([[1.0, 0.0, math.nan, math.nan], [math.nan, 1.0, 0.0, math.nan]])
     with torch.no_grad():
         losses = model(given)
-    assert list(losses) == ["labels"]
+    assert list(losses) == ["label_bce"]
     probability = model.classify(list(given.images[:, 0].numpy())).astype(np.float64)
     right = [probability[0, 0], 1 - probability[0, 1], probability[1, 1], 1 - probability[1, 2]]
-    assert float(losses["labels"]) == pytest.approx(-np.mean(np.log(right)), rel=1e-4)
+    assert float(losses["label_bce"]) == pytest.approx(-np.mean(np.log(right)), rel=1e-4)
 
 
 def test_no_known_label_is_no_loss() -> None:
-    assert float(label_loss(torch.ones(2, 2), torch.full((2, 2), math.nan))) == 0.0
+    assert float(label_bce(torch.ones(2, 2), torch.full((2, 2), math.nan))) == 0.0
 
 
 def test_covered_and_free_cells_weigh_the_same_however_few_there_are() -> None:
@@ -237,13 +237,13 @@ def test_covered_and_free_cells_weigh_the_same_however_few_there_are() -> None:
     masks = torch.tensor([[[[1.0, 0.0], [0.0, 0.0]]]])
     inside = math.log1p(math.exp(-1.0))
     outside = sum(math.log1p(math.exp(value)) for value in (-2.0, 0.5, 0.0)) / 3
-    loss = mask_loss(logits, masks, torch.tensor([[True]]))
+    loss = mask_bce(logits, masks, torch.tensor([[True]]))
     assert float(loss) == pytest.approx((inside + outside) / 2, rel=1e-5)
-    assert float(mask_loss(logits, masks, torch.tensor([[False]]))) == 0.0
+    assert float(mask_bce(logits, masks, torch.tensor([[False]]))) == 0.0
 
 
 def test_masks_are_those_of_the_located_phrases_that_name_a_finding() -> None:
-    model = tiny_classifier("pleural effusion", "nodule")
+    model = tiny_classifier("pleural effusion", "nodule", losses=["label_bce", "mask_bce"])
     masks = torch.zeros(5, 8, 8)
     masks[0, :2, :2] = 1.0  # one cell of 4 x 4
     masks[1, 6:, 6:] = 1.0
@@ -257,7 +257,7 @@ def test_masks_are_those_of_the_located_phrases_that_name_a_finding() -> None:
         "masks": masks,
     }
     labels = [[1.0, 0.0], [math.nan, 1.0]]
-    found, known = model._masks(phrases, torch.tensor(labels))
+    found, known = finding_masks(ClassifierStep(model, batch(labels, phrases), torch.zeros(0), torch.tensor(labels)))
     expected = torch.zeros(2, 2, 4, 4)
     expected[0, 0, 0, 0] = expected[0, 0, 3, 3] = 1.0
     expected[1, 1, 0, 0] = 0.25
@@ -266,10 +266,11 @@ def test_masks_are_those_of_the_located_phrases_that_name_a_finding() -> None:
     with torch.no_grad():
         losses = model(batch(labels, phrases))
         cells = model.image_encoder.patches(batch(labels).images)
-    assert float(losses["masks"]) == pytest.approx(float(mask_loss(cells, expected, known)), rel=1e-5)
+    assert float(losses["mask_bce"]) == pytest.approx(float(mask_bce(cells, expected, known)), rel=1e-5)
 
 
-def test_a_batch_whose_phrases_are_none_still_has_a_mask_loss(model: Classifier) -> None:
+def test_a_batch_whose_phrases_are_none_still_has_a_mask_loss() -> None:
+    model = tiny_classifier("nodule", "mass", losses=["mask_bce"])
     none = {
         "texts": [],
         "images": [],
@@ -277,14 +278,15 @@ def test_a_batch_whose_phrases_are_none_still_has_a_mask_loss(model: Classifier)
         "located": torch.zeros(0),
         "masks": torch.zeros(0, 8, 8),
     }
-    losses = model.train()(batch([[math.nan] * 4] * 2, none))
-    assert losses["masks"].item() == 0.0
-    losses["masks"].backward()
+    losses = model.train()(batch([[math.nan] * 2] * 2, none))
+    assert losses["mask_bce"].item() == 0.0
+    losses["mask_bce"].backward()
 
 
 def test_a_classifier_learns_that_and_where_something_is() -> None:
-    model = tiny_classifier("nodule", image={"kind": "resnet", "size": 32, "levels": [1], "options": {
-        "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}}).train()  # fmt: skip
+    options = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+    image = {"kind": "resnet", "size": 32, "pyramid_levels": [1], "options": options}
+    model = tiny_classifier("nodule", losses=["label_bce", "mask_bce"], image=image).train()
     generator = torch.Generator().manual_seed(0)
     pictures = 0.3 * torch.rand(32, 1, 32, 32, generator=generator)
     masks = torch.zeros(16, 4, 4)
@@ -302,7 +304,7 @@ def test_a_classifier_learns_that_and_where_something_is() -> None:
     for _ in range(40):
         losses = model(given)
         optimiser.zero_grad()
-        (losses["labels"] + losses["masks"]).backward()
+        (losses["label_bce"] + losses["mask_bce"]).backward()
         optimiser.step()
     scores = model.classify(list(pictures[:, 0].numpy()))[:, 0]
     assert scores[:16].min() > scores[16:].max()

@@ -21,7 +21,7 @@ def test_the_recipe_trains_a_classifier_of_its_findings(tmp_path: Path) -> None:
     recipe = read_recipe("classifier", SMALL)
     assert recipe.data.target_options["labels"]["findings"] == recipe.model.config["findings"]
     outcome = train(recipe, tmp_path / "run")
-    assert {"labels", "masks", "loss"} <= set(outcome.validation)
+    assert {"label_bce", "mask_bce", "loss"} <= set(outcome.validation)
     model = load_folder(outcome.model)
     assert isinstance(model, Classifier)
     assert list(model.findings) == recipe.model.config["findings"]

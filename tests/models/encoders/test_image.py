@@ -35,7 +35,7 @@ def test_positions_have_their_grid_and_nothing_in_common(grid: tuple[int, int]) 
 
 
 def test_positions_are_added_to_the_patches_and_are_learned() -> None:
-    config = ImageEncoderConfig("resnet", RESNET, size=64, levels=(1,), positions=True)
+    config = ImageEncoderConfig("resnet", RESNET, size=64, pyramid_levels=(1,), position_embeddings=True)
     torch.manual_seed(0)
     encoder = ImageEncoder(config, 12).train(False)
     images = torch.rand(2, 1, 64, 64)
@@ -90,7 +90,7 @@ def test_a_resnet_gives_torchvisions_features_for_the_weights_of_its_names() -> 
 
 
 def test_patches_alone_are_those_of_the_encoder_with_a_global_embedding() -> None:
-    config = ImageEncoderConfig("resnet", RESNET, size=64, levels=(1, 2, 3))
+    config = ImageEncoderConfig("resnet", RESNET, size=64, pyramid_levels=(1, 2, 3))
     torch.manual_seed(0)
     encoder = ImageEncoder(config, 12).eval()
     alone = ImageEncoder(config, 12, global_embedding=False).eval()

@@ -36,7 +36,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def config(resnet: Path, bert: Path) -> dict[str, Any]:
     return {
-        "image": {"kind": "resnet", "size": 64, "levels": [1], "pretrained": str(resnet)},
+        "image": {"kind": "resnet", "size": 64, "pyramid_levels": [1], "pretrained": str(resnet)},
         "text": {"max_length": 32, "pretrained": str(bert)},
         "dimension": 16,
     }
@@ -51,7 +51,7 @@ def test_weights_and_tokenizer_come_from_the_folders(folders: tuple[Path, Path])
     for name, weight in bert.state_dict().items():
         if not name.startswith("pooler."):
             assert torch.equal(ours[f"text_encoder.backbone.{name}"], weight)
-    assert model.tokenizer.encode(["left pleural effusion."]).words.tolist() == [4]
+    assert model.tokenizer.encode(["left pleural effusion."]).word_count.tolist() == [4]
 
 
 def test_a_saved_model_no_longer_needs_the_folders(folders: tuple[Path, Path]) -> None:
@@ -67,7 +67,7 @@ def test_a_saved_model_no_longer_needs_the_folders(folders: tuple[Path, Path]) -
 
 
 def test_a_grey_picture_goes_through_an_encoder_for_colour_ones(folders: tuple[Path, Path]) -> None:
-    encoder = ImageEncoder(ImageEncoderConfig(size=64, levels=(0,), pretrained=str(folders[0])), 8)
+    encoder = ImageEncoder(ImageEncoderConfig(size=64, pyramid_levels=(0,), pretrained=str(folders[0])), 8)
     assert encoder.channels == 3
     assert encoder(torch.rand(2, 1, 64, 64)).patch_embeddings.shape == (2, 8, 16, 16)
 
@@ -92,7 +92,7 @@ def test_more_tokens_than_the_encoder_has_positions_are_refused(folders: tuple[P
 
 def test_a_folder_of_another_kind_is_refused(folders: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match=r"resnet: expected a 'vit' as the image encoder; the folder holds a 'resnet'"):
-        ImageEncoder(ImageEncoderConfig(kind="vit", size=64, levels=(0,), pretrained=str(folders[0])), 8)
+        ImageEncoder(ImageEncoderConfig(kind="vit", size=64, pyramid_levels=(0,), pretrained=str(folders[0])), 8)
 
 
 def test_a_pickle_in_the_folder_is_not_loaded(folders: tuple[Path, Path]) -> None:
@@ -100,4 +100,4 @@ def test_a_pickle_in_the_folder_is_not_loaded(folders: tuple[Path, Path]) -> Non
     weights.unlink()
     torch.save({}, folders[0] / "pytorch_model.bin")
     with pytest.raises(InputError, match="cannot read the pretrained image encoder from this folder"):
-        ImageEncoder(ImageEncoderConfig(size=64, levels=(0,), pretrained=str(folders[0])), 8)
+        ImageEncoder(ImageEncoderConfig(size=64, pyramid_levels=(0,), pretrained=str(folders[0])), 8)

@@ -18,7 +18,7 @@ GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2}
 
 
 def build(kind: Any, options: dict[str, Any], **fields: Any) -> tuple[TextEncoder, WordTokenizer]:
-    fields = {"layers": 1, "end_token": True, "max_length": 24, **fields}
+    fields = {"summed_layers": 1, "end_token": True, "max_length": 24, **fields}
     config = TextEncoderConfig(kind, options, **fields)
     tokenizer = config.read_tokenizer(config.tokenizer_file(TEXTS * 2))
     torch.manual_seed(0)
@@ -42,9 +42,9 @@ def test_the_global_embedding_is_pooled_from_the_hidden_states_of_the_text_alone
 
 
 def test_words_are_sums_of_their_tokens_over_the_last_layers() -> None:
-    encoder, tokenizer = build("bert", BERT, layers=2, end_token=False, pooling="words")
+    encoder, tokenizer = build("bert", BERT, summed_layers=2, end_token=False, pooling="words")
     tokens = tokenizer.encode(["effusionless left"])
-    numbers = tokens.word[0]
+    numbers = tokens.word_index[0]
     with torch.no_grad():
         found = encoder(tokens)
         states = encoder.backbone(input_ids=tokens.ids, output_hidden_states=True).hidden_states
@@ -89,7 +89,7 @@ def test_the_text_tower_of_a_clip_folder_is_read(tmp_path: Path) -> None:
     torch.manual_seed(0)
     CLIPModel(CLIPConfig(text_config=text, vision_config=vision)).save_pretrained(tmp_path)
     config = TextEncoderConfig(
-        "clip_text_model", layers=1, pooling="eos", end_token=True, max_length=24, pretrained=str(tmp_path)
+        "clip_text_model", summed_layers=1, pooling="eos", end_token=True, max_length=24, pretrained=str(tmp_path)
     )
     tokenizer = WordTokenizer(definition, 24, end_token=True)
     encoder = TextEncoder(config, 8, size).eval()
@@ -113,8 +113,8 @@ def test_the_text_tower_of_a_clip_folder_is_read(tmp_path: Path) -> None:
         ({"max_length": 1}, "max_length must be from 2 to 4096; got 1"),
         ({"max_length": 2, "end_token": True}, "max_length must be from 3 to 4096; got 2"),
         ({"min_frequency": 0}, "min_frequency must be at least 1"),
-        ({"vocabulary": 3}, "vocabulary must be from 50 to 200000; got 3"),
-        ({"layers": 0}, "layers must be at least 1"),
+        ({"vocab_size": 3}, "vocab_size must be from 50 to 200000; got 3"),
+        ({"summed_layers": 0}, "summed_layers must be at least 1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(fields: dict[str, Any], part: str) -> None:

@@ -71,32 +71,32 @@ def test_a_text_begins_with_cls_and_has_no_sep() -> None:
     tokenizer = WordTokenizer(train_tokenizer(TEXTS))
     tokens = tokenizer.encode(["left effusion.", "left"])
     assert tokens.ids[:, 0].tolist() == [2, 2]
-    assert tokens.word.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
-    assert tokens.words.tolist() == [3, 1]
+    assert tokens.word_index.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
+    assert tokens.word_count.tolist() == [3, 1]
     assert torch.equal(tokens.attention_mask, torch.tensor([[True] * 4, [True, True, False, False]]))
 
 
 def test_the_pieces_of_a_word_carry_its_number() -> None:
     tokenizer = WordTokenizer(train_tokenizer(TEXTS))
     tokens = tokenizer.encode(["left effusionless right"])
-    numbers = tokens.word[0].tolist()
+    numbers = tokens.word_index[0].tolist()
     assert numbers[1] == 1
     assert numbers[-1] == 3
     assert numbers.count(2) > 1
-    assert tokens.words.tolist() == [3]
+    assert tokens.word_count.tolist() == [3]
 
 
 def test_a_long_text_is_cut_off() -> None:
     tokenizer = WordTokenizer(train_tokenizer(TEXTS), max_length=10)
     tokens = tokenizer.encode(["left " * 2000])
     assert tokens.ids.shape == (1, 10)
-    assert tokens.words.tolist() == [9]
+    assert tokens.word_count.tolist() == [9]
 
 
 def test_a_text_without_a_word_is_one_unknown_word() -> None:
     tokens = WordTokenizer(train_tokenizer(TEXTS)).encode(["́"])
     assert tokens.ids.tolist() == [[2, 1]]
-    assert tokens.words.tolist() == [1]
+    assert tokens.word_count.tolist() == [1]
 
 
 def test_a_file_that_is_no_tokenizer_is_refused() -> None:
@@ -123,7 +123,7 @@ def test_a_hidden_word_is_one_special_piece_and_one_word_wherever_it_stands(text
     vocabulary = json.loads(tokenizer.definition)["model"]["vocab"]
     ids = [vocabulary[piece] for piece in ("[CLS]", "left", "[MASK]", *((",",) if "," in text else ()), "effusion")]
     assert tokens.ids.tolist() == [ids]
-    assert tokens.word.tolist() == [list(range(len(ids)))]
+    assert tokens.word_index.tolist() == [list(range(len(ids)))]
 
 
 def test_the_piece_for_a_hidden_word_changes_neither_the_vocabulary_nor_its_file() -> None:
@@ -131,7 +131,7 @@ def test_the_piece_for_a_hidden_word_changes_neither_the_vocabulary_nor_its_file
     tokenizer = WordTokenizer(definition)
     assert tokenizer.definition == definition
     assert len(tokenizer) == len(json.loads(definition)["model"]["vocab"])
-    assert tokenizer.number_of("[MASK]") == 3
+    assert tokenizer.token_id("[MASK]") == 3
     again = WordTokenizer(tokenizer.definition)
     assert torch.equal(tokenizer.encode(TEXTS).ids, again.encode(TEXTS).ids)
 
@@ -141,8 +141,8 @@ def test_a_tokenizer_without_that_piece_takes_it_for_ordinary_characters() -> No
     pieces = [piece for piece in definition["model"]["vocab"] if piece != "[MASK]"]
     definition["model"]["vocab"] = {piece: number for number, piece in enumerate(pieces)}
     tokenizer = WordTokenizer(json.dumps(definition))
-    assert tokenizer.number_of("[MASK]") is None
-    assert tokenizer.encode(["left [MASK] effusion"]).words.tolist() == [5]
+    assert tokenizer.token_id("[MASK]") is None
+    assert tokenizer.encode(["left [MASK] effusion"]).word_count.tolist() == [5]
 
 
 def test_a_word_level_vocabulary_holds_the_frequent_words_the_most_frequent_first() -> None:
@@ -162,15 +162,15 @@ def test_a_word_level_vocabulary_holds_the_frequent_words_the_most_frequent_firs
     tokens = tokenizer.encode(["Left lung", "left effusion lung"])
     assert tokens.ids.tolist() == [[2, 5, 6, 3, 0], [2, 5, 1, 6, 3]]
     assert tokens.attention_mask.sum(1).tolist() == [4, 5]
-    assert tokens.words.tolist() == [2, 3]
-    assert tokens.word.tolist() == [[0, 1, 2, 0, 0], [0, 1, 2, 3, 0]]
+    assert tokens.word_count.tolist() == [2, 3]
+    assert tokens.word_index.tolist() == [[0, 1, 2, 0, 0], [0, 1, 2, 3, 0]]
 
 
 def test_an_end_token_counts_in_the_length_and_can_be_left_out() -> None:
     tokenizer = WordTokenizer(train_tokenizer(TEXTS, end_token=True), max_length=5, end_token=True)
     cut = tokenizer.encode(["left " * 20]).ids[0].tolist()
     assert len(cut) == 5
-    assert cut[-1] == tokenizer.end_id == tokenizer.number_of("[SEP]")
+    assert cut[-1] == tokenizer.end_id == tokenizer.token_id("[SEP]")
     assert tokenizer.encode(["left"], end_token=False).ids.tolist() == [[tokenizer.start_id, cut[1]]]
     with pytest.raises(InputError, match="no end token; expected one of"):
         WordTokenizer(train_tokenizer(TEXTS), end_token=True)

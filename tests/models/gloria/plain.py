@@ -10,7 +10,7 @@ def looped_similarity(
     words: Tensor,
     attention_mask: Tensor,
     patches: Tensor,
-    softmaxes: int,
+    softmax_over_words: bool,
     temperature: Tensor | float,
     word_temperature: float,
 ) -> Tensor:
@@ -22,7 +22,7 @@ def looped_similarity(
         for image in range(len(patches)):
             image_patches = patches[image]  # (p, d)
             scores = query @ image_patches.T
-            if softmaxes == 2:
+            if softmax_over_words:
                 scores = torch.softmax(scores, dim=0)
             attention = torch.softmax(scores * temperature, dim=1)
             context = attention @ image_patches

@@ -17,7 +17,7 @@ from rightlung.models.gloria import Gloria
 from rightlung.models.gloria.losses.base import Pairs, find_pairs
 from rightlung.models.gloria.losses.base import hard_negatives as find_hard_negatives
 from rightlung.models.gloria.losses.contrastive import contrastive_loss, sentence_similarity
-from rightlung.models.gloria.losses.sided import abstention_loss, separation_loss
+from rightlung.models.gloria.losses.hard_negatives import abstention_loss, overlap_loss
 from tests.models.gloria.plain import looped_similarity
 from tests.models.gloria.test_model import create, picture
 
@@ -141,7 +141,7 @@ def test_a_sentence_is_as_similar_as_its_best_region_softly(temperature: float) 
 
 
 SENTENCE: dict[str, Any] = {
-    "attention": {"softmaxes": 1, "scores": "cosine", "temperature": 8.0, "learn_temperature": True,
+    "attention": {"softmax_over_words": False, "similarity": "cosine", "temperature": 8.0, "learn_temperature": True,
                   "no_attention_token": True},
     "heatmap_from": "sentence", "losses": ["local", "global", "sentence"], "duplicate_texts": "ignore",
 }  # fmt: skip
@@ -149,7 +149,7 @@ SENTENCE: dict[str, Any] = {
 
 def batch(texts: Sequence[str] = TEXTS, of: Sequence[int] = OF) -> TrainingBatch:
     images = torch.rand(4, 1, 64, 64, generator=torch.Generator().manual_seed(1))
-    return TrainingBatch(images, list(texts), ids=list("abcd"), text_images=list(of))
+    return TrainingBatch(images, list(texts), ids=list("abcd"), image_of_text=list(of))
 
 
 @torch.no_grad()
@@ -171,7 +171,7 @@ def tables(model: Gloria, given: TrainingBatch, texts: Sequence[str]) -> dict[st
         for image in range(4)
     ])  # fmt: skip
     return {
-        "local": 10 * looped_similarity(words, read.attention_mask, keys, 1, 8.0, 5.0).T,
+        "local": 10 * looped_similarity(words, read.attention_mask, keys, False, 8.0, 5.0).T,
         "global": 10 * whole,
         "sentence": 10 * soft,
     }
@@ -218,7 +218,7 @@ def test_without_hard_negatives_the_losses_stay_the_same() -> None:
 
 
 def sides(**changed: Any) -> Gloria:
-    return create(**{**SENTENCE, "losses": ["side_ranking"], **changed})
+    return create(**{**SENTENCE, "losses": ["hard_negative_ranking"], **changed})
 
 
 def learned(model: Gloria, name: str, steps: int) -> list[float]:
@@ -236,7 +236,7 @@ def learned(model: Gloria, name: str, steps: int) -> list[float]:
 
 def test_the_loss_of_sides_equals_a_plain_loop() -> None:
     model = sides()
-    found = model(batch())["side_ranking"]
+    found = model(batch())["hard_negative_ranking"]
     own = tables(model, batch(), TEXTS)["sentence"]
     other = tables(model, batch(), [text or "none" for text in EXCHANGED])["sentence"]
     total = 0.0
@@ -255,7 +255,7 @@ def test_a_text_that_its_image_has_with_either_side_is_not_compared() -> None:
     """The image of both effusions says nothing about sides, so only the other one counts."""
     texts = ["left pleural effusion.", "right pleural effusion.", "right lower lobe opacity"]
     found, alone = (
-        sides()(batch(some, of))["side_ranking"].item() for some, of in ((texts, [0, 0, 1]), (texts[2:], [1]))
+        sides()(batch(some, of))["hard_negative_ranking"].item() for some, of in ((texts, [0, 0, 1]), (texts[2:], [1]))
     )  # fmt: skip
     assert found == pytest.approx(alone / 3, abs=1e-6)
 
@@ -263,21 +263,21 @@ def test_a_text_that_its_image_has_with_either_side_is_not_compared() -> None:
 def test_the_loss_of_sides_has_no_gradient_where_no_text_names_one() -> None:
     model = sides()
     loss = model(batch(["no pneumothorax is seen.", "the heart is enlarged.", "left and right opacity"], [0, 1, 2]))
-    assert loss["side_ranking"].item() == 0
-    loss["side_ranking"].backward()
+    assert loss["hard_negative_ranking"].item() == 0
+    loss["hard_negative_ranking"].backward()
     assert all(weight.grad is None or not weight.grad.any() for weight in model.parameters())
 
 
 def test_the_images_of_texts_without_a_side_are_not_learned_from_by_sides() -> None:
     given = batch(TEXTS[:4], [0, 1, 2, 3])
     given.images.requires_grad_()
-    sides()(given)["side_ranking"].backward()
+    sides()(given)["hard_negative_ranking"].backward()
     assert given.images.grad is not None
     assert [bool(image.any()) for image in given.images.grad] == [True, False, True, False]
 
 
 def test_learning_sides_makes_the_right_side_fit_better() -> None:
-    history = learned(sides(), "side_ranking", 15)
+    history = learned(sides(), "hard_negative_ranking", 15)
     assert history[0] == pytest.approx(math.log(2) * 4 / 8, rel=0.2)  # four of eight texts, nothing known yet
     assert history[-1] < 0.5 * history[0]
 
@@ -286,21 +286,23 @@ def test_the_loss_of_sides_of_two_processes_has_the_mean_of_the_whole() -> None:
     """Each has its own images and as many texts; those that name a side lie with the first alone."""
     model, images, texts = sides(), batch().images, [TEXTS[number] for number in (0, 2, 5, 3, 1, 3, 4, 6)]
     with torch.no_grad():
-        whole = model(batch(texts))["side_ranking"]
+        whole = model(batch(texts))["hard_negative_ranking"]
         parts = [
             model(
-                TrainingBatch(images[2 * rank : 2 * rank + 2], texts[4 * rank : 4 * rank + 4], text_images=[0, 0, 1, 1])
+                TrainingBatch(
+                    images[2 * rank : 2 * rank + 2], texts[4 * rank : 4 * rank + 4], image_of_text=[0, 0, 1, 1]
+                )
             )
             for rank in (0, 1)
         ]
-    assert float(parts[1]["side_ranking"]) == 0 < float(parts[0]["side_ranking"])
-    assert float(sum(part["side_ranking"] for part in parts)) / 2 == pytest.approx(float(whole), abs=1e-6)
+    assert float(parts[1]["hard_negative_ranking"]) == 0 < float(parts[0]["hard_negative_ranking"])
+    assert float(sum(part["hard_negative_ranking"] for part in parts)) / 2 == pytest.approx(float(whole), abs=1e-6)
 
 
 def test_a_hard_negative_should_attend_less_than_uniformly_where_its_text_attends() -> None:
     own = torch.tensor([[0.7, 0.1, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25]]).log()
     other = torch.tensor([[0.4, 0.2, 0.2, 0.2], [0.97, 0.01, 0.01, 0.01]]).log().requires_grad_()
-    found = separation_loss(own, other, margin=0.5)
+    found = overlap_loss(own, other, margin=0.5)
     expected = []
     for one, two in zip(own.exp().tolist(), other.exp().tolist(), strict=True):
         excess = sum(share * math.log(4 * attended) for share, attended in zip(one, two, strict=True))
@@ -314,7 +316,7 @@ def test_a_hard_negative_should_attend_less_than_uniformly_where_its_text_attend
 
 @pytest.mark.parametrize("heatmap_from", ["sentence", "words"])
 def test_the_loss_of_attending_apart_is_that_of_the_maps_and_learns_to_move_them(heatmap_from: str) -> None:
-    model = sides(losses=["side_separation"], heatmap_from=heatmap_from)
+    model = sides(losses=["hard_negative_overlap"], heatmap_from=heatmap_from)
     given = batch()
     with torch.no_grad():
         keys = model.attention_keys(model.image_encoder(given.images).patch_embeddings)
@@ -325,9 +327,9 @@ def test_the_loss_of_attending_apart_is_that_of_the_maps_and_learns_to_move_them
             ]
             for texts in ([TEXTS[number] for number in SIDED], [str(EXCHANGED[number]) for number in SIDED])
         )
-        expected = float(separation_loss(asked, exchanged).sum()) / len(OF)
-        assert float(model(given)["side_separation"]) == pytest.approx(expected, abs=1e-5)
-    history = learned(model, "side_separation", 40)
+        expected = float(overlap_loss(asked, exchanged).sum()) / len(OF)
+        assert float(model(given)["hard_negative_overlap"]) == pytest.approx(expected, abs=1e-5)
+    history = learned(model, "hard_negative_overlap", 40)
     assert history[-1] < 0.8 * history[0]
 
 
@@ -338,7 +340,7 @@ def test_a_text_should_attend_to_patches_and_its_hard_negative_to_the_no_attenti
 
 @pytest.mark.parametrize("heatmap_from", ["sentence", "words"])
 def test_a_model_learns_to_abstain_from_the_wrong_side(heatmap_from: str) -> None:
-    model = sides(losses=["side_abstention"], heatmap_from=heatmap_from)
+    model = sides(losses=["hard_negative_abstention"], heatmap_from=heatmap_from)
     images = [batch().images[OF[number], 0].numpy() for number in SIDED]
 
     def abstentions(texts: list[str]) -> list[float]:
@@ -350,14 +352,14 @@ def test_a_model_learns_to_abstain_from_the_wrong_side(heatmap_from: str) -> Non
         for own, other in zip(abstentions(asked), abstentions(exchanged), strict=True)
     ]
     with torch.no_grad():
-        assert float(model.eval()(batch())["side_abstention"]) == pytest.approx(sum(paid) / len(OF), abs=1e-4)
-    learned(model, "side_abstention", 40)
+        assert float(model.eval()(batch())["hard_negative_abstention"]) == pytest.approx(sum(paid) / len(OF), abs=1e-4)
+    learned(model, "hard_negative_abstention", 40)
     assert min(abstentions(exchanged)) > max(abstentions(asked))
 
 
 def test_abstaining_needs_something_to_abstain_with() -> None:
-    with pytest.raises(InputError, match=r"'side_abstention' needs attention\.no_attention_token: true"):
-        sides(losses=["side_abstention"], attention={"no_attention_token": False})
+    with pytest.raises(InputError, match=r"'hard_negative_abstention' needs attention\.no_attention_token: true"):
+        sides(losses=["hard_negative_abstention"], attention={"no_attention_token": False})
 
 
 def test_pairs_number_the_texts_of_a_batch_as_they_come_where_nothing_is_said() -> None:

@@ -93,7 +93,7 @@ def test_the_losses_of_regions_and_of_matching_equal_their_definitions() -> None
 
     changed = masked != tokens.ids
     assert bool(changed.any())
-    assert not bool((changed & (tokens.word == 0)).any())  # neither [CLS] nor padding
+    assert not bool((changed & (tokens.word_index == 0)).any())  # neither [CLS] nor padding
     with torch.no_grad():
         squares = []
         for n in range(8):
@@ -130,14 +130,14 @@ def test_hidden_words_are_given_their_own_piece_as_the_answer(monkeypatch: pytes
         loss = float(model(given)["mlm"])
         ((ids, output),) = seen
         tokens = model.tokenizer.encode(given.texts)
-        places = (ids == model.tokenizer.number_of("[MASK]")).nonzero().tolist()
+        places = (ids == model.tokenizer.token_id("[MASK]")).nonzero().tolist()
         table = model.encoder.token_embedder.word_embeddings.weight
         terms = [
             -float((table @ mlm._transform(output.token_embeddings[n, w]) + mlm.bias).log_softmax(0)[tokens.ids[n, w]])
             for n, w in places
         ]
     assert {n for n, _ in places} == set(range(8))
-    assert all(tokens.word[n, w] > 0 for n, w in places)
+    assert all(tokens.word_index[n, w] > 0 for n, w in places)
     assert loss == pytest.approx(np.mean(terms), rel=1e-5)
 
 
@@ -215,7 +215,7 @@ def test_a_map_is_the_attention_between_words_and_regions_painted_on_the_boxes()
         joint = model.encoder(tokens.ids, tokens.attention_mask, regions, output_attentions=True)
     assert len(joint.attentions) == 2
     assert joint.attentions[0].shape == (1, 4, tokens.ids.shape[1] + 3, tokens.ids.shape[1] + 3)
-    scores = region_saliency(joint.attentions, tokens.word > 0, there)
+    scores = region_saliency(joint.attentions, tokens.word_index > 0, there)
     own = torch.tensor([[box.as_tuple() for box in REGIONS.values()]])
     assert answer.heatmap is not None
     assert answer.heatmap.extent == Extent()
@@ -305,7 +305,7 @@ def test_a_wrong_question_gets_a_sentence(images: int, phrases: list[str], regio
 
 @pytest.mark.parametrize("storage", ["float32", "float16"])
 def test_a_folder_gives_the_same_model_bit_by_bit(tmp_path: Path, storage: str) -> None:
-    model = create(seed=7, storage=storage)
+    model = create(seed=7, save_dtype=storage)
     save_model(model, tmp_path / "one")
     loaded = load_folder(tmp_path / "one")
     assert isinstance(loaded, Uniter)
@@ -347,7 +347,7 @@ def test_a_pretrained_bert_brings_weights_and_words(tmp_path: Path) -> None:
     [
         ({"region_size": 46}, "feature_size must be at least region_size squared, 2116; got 2048"),
         ({"losses": []}, "losses must name at least one loss"),
-        ({"losses": ["alignment"]}, "losses"),
+        ({"losses": ["alignment"]}, "unknown loss 'alignment'"),
         ({"mask_probability": 1.0}, "mask_probability must be above 0 and below 1; got 1.0"),
         ({"map_size": 0}, "map_size must be from 1 to 1024; got 0"),
         ({"region_sizes": 45}, "unknown field of UniterConfig 'region_sizes'; did you mean 'region_size'"),
@@ -391,6 +391,6 @@ def test_hidden_regions_do_not_blow_up_the_gradient() -> None:
 def test_several_texts_an_image_are_refused() -> None:
     given = batch(8)
     several = replace(given, texts=[text for text in given.texts for _ in range(2)],
-                      text_images=[number // 2 for number in range(16)])  # fmt: skip
+                      image_of_text=[number // 2 for number in range(16)])  # fmt: skip
     with pytest.raises(InputError, match=r"needs one text per image; got 16 texts for 8 images.*texts_per_image: 1"):
         create()(several)

@@ -20,7 +20,7 @@ SMALLER = [
     "data.image_size=64", "data.workers=0", "data.train=[{source: 'phantom?count=8&seed=11', cached_studies: 8}]",
     "data.validation={source: 'phantom?count=4&seed=12', cached_studies: 4, every: 2}",
     "data.validation.phrases_per_image=0", "data.validation.grounded_phrases=0",
-    "model.config={image_size: 64, region_size: 8, feature_size: 64, vocabulary: 300, map_size: 16}",
+    "model.config={image_size: 64, region_size: 8, feature_size: 64, vocab_size: 300, map_size: 16}",
     f"model.config.options={BERT}",
     "schedule={steps: 4}", "batch_size=4", "checkpoint_every=2", "log_every=1",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ REGIONS = {
 
 def create(seed: int = 0, **changed: Any) -> Uniter:
     config: dict[str, Any] = {
-        "image_size": 48, "region_size": 6, "feature_size": 40, "options": BERT, "vocabulary": 150,
+        "image_size": 48, "region_size": 6, "feature_size": 40, "options": BERT, "vocab_size": 150,
         "max_length": 24, "map_size": 20,
     }  # fmt: skip
     return Uniter.create(config | changed, TEXTS * 3, seed).eval()

@@ -23,18 +23,18 @@ ENTRY = "data.train[0]"
 
 
 def losses(**weights: float) -> dict[str, Any]:
-    return {"model.config.losses": list(weights), "losses": weights}
+    return {"losses": weights}
 
 
 SIDED = {
-    "model.config.attention.softmaxes": 1,
-    "model.config.attention.scores": "cosine",
+    "model.config.attention.softmax_over_words": False,
+    "model.config.attention.similarity": "cosine",
     "model.config.attention.temperature": 10.0,
     "model.config.attention.learn_temperature": True,
-    "model.config.image.positions": True,
+    "model.config.image.position_embeddings": True,
     "model.config.heatmap_from": "sentence",
     "model.config.image.options.depths": [1, 1, 2, 2],
-    **losses(**{"sentence": 1.0, "global": 1.0, "side_ranking": 8.0, "side_separation": 4.0}),
+    **losses(**{"sentence": 1.0, "global": 1.0, "hard_negative_ranking": 8.0, "hard_negative_overlap": 4.0}),
     f"{ENTRY}.mirror_pairs": True,
     f"{ENTRY}.paired_text": "abnormal-first",
 }
@@ -44,17 +44,25 @@ CHANGED: dict[str, dict[str, Any]] = {
     "word-masking": {f"{ENTRY}.masked_words": 0.3},
     "no-attn": {"model.config.attention.no_attention_token": True},
     "rand-sents": {f"{ENTRY}.pairing": "random"},
-    "one-softmax": {"model.config.attention.softmaxes": 1},
+    "one-softmax": {"model.config.attention.softmax_over_words": False},
     "sided": SIDED,
     "sided-without-mirror": SIDED | {f"{ENTRY}.mirror_pairs": False},
     "sided-abstaining": SIDED
     | {"model.config.attention.no_attention_token": True}
-    | losses(**{"sentence": 1.0, "global": 1.0, "side_ranking": 8.0, "side_separation": 4.0, "side_abstention": 1.0}),
-    "sided-without-positions": SIDED | {"model.config.image.positions": False},
+    | losses(
+        **{
+            "sentence": 1.0,
+            "global": 1.0,
+            "hard_negative_ranking": 8.0,
+            "hard_negative_overlap": 4.0,
+            "hard_negative_abstention": 1.0,
+        }
+    ),
+    "sided-without-positions": SIDED | {"model.config.image.position_embeddings": False},
     "sided-without-small-regions": SIDED | {"model.config.image.options.depths": [2, 2, 2, 2]},
     "sided-without-abnormal-first": SIDED | {f"{ENTRY}.paired_text": "sentence"},
-    "sided-without-sides": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "side_separation": 4.0}),
-    "sided-without-apart": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "side_ranking": 8.0}),
+    "sided-without-sides": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "hard_negative_overlap": 4.0}),
+    "sided-without-apart": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "hard_negative_ranking": 8.0}),
     "sided-without-sentence": SIDED
     | {"model.config.hard_negatives": True, "model.config.heatmap_from": "words"}
     | losses(**{"local": 1.0, "global": 1.0}),
@@ -119,7 +127,7 @@ def test_few_shots_differ_from_each_other_in_the_targets_alone_and_from_the_base
     )
     assert entry.source != judged.source  # 30 others
     assert (regions.schedule.steps, regions.schedule.patience) == (500, 25)
-    assert dict(regions.losses) == {"supervised": 1.0}
+    assert dict(regions.losses) == {"attention_in_mask": 1.0}
     assert all(value == 0 for value in plain_settings(regions.augmentation).values())
     assert (regions.model.kind, regions.model.start) == (None, BASE)
 
@@ -147,7 +155,7 @@ def test_regions_see_as_many_pixels_as_the_documentation_says(name: str, pixels:
     encoder = ImageEncoder(config.image, config.dimension).eval()
     picture = torch.rand(1, 1, config.image.size, config.image.size, requires_grad=True)
     levels, _ = encoder._encode(picture)
-    levels[config.image.levels[0]][0, :, 9, 9].sum().backward()  # type: ignore[no-untyped-call]
+    levels[config.image.pyramid_levels[0]][0, :, 9, 9].sum().backward()  # type: ignore[no-untyped-call]
     assert picture.grad is not None
     rows = picture.grad[0, 0].any(dim=1).nonzero()
     assert int(rows.max() - rows.min()) + 1 == pixels
@@ -178,7 +186,7 @@ def test_gloria_at_the_papers_scale_is_a_resnet_50_and_a_bert_base_with_19_by_19
     assert _size(model.image_encoder.backbone) == 25_557_032 - 2_049_000
     # BERT-base, cased, is 108,310,272; of these 590,592 are the pooling layer, which nothing reads.
     assert _size(model.text_encoder.backbone) == 108_310_272 - 590_592
-    assert model.config.attention.softmaxes == 2
+    assert model.config.attention.softmax_over_words
 
 
 def test_uniter_at_the_papers_scale_is_a_bert_base_over_regions_of_45_by_45_pixels() -> None:

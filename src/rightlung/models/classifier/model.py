@@ -19,17 +19,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d, binary_cross_entropy_with_logits
+from torch import Tensor, nn
 
 from rightlung.core import Extent, Grounding, Image, InputError, Phrase
 from rightlung.core.errors import unknown_name
 from rightlung.explain import as_heatmaps
 from rightlung.lexicon import find
 from rightlung.lexicon.findings import broader_findings
-from rightlung.models.base import Gather, Target, TrainingBatch
+from rightlung.models.base import Gather, TrainingBatch
+from rightlung.models.classifier.losses import LOSSES, ClassifierStep
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
-from rightlung.models.encoders.stored import ConfiguredModel
+from rightlung.models.encoders.configured import ConfiguredModel, check_losses
+from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_all
 
 IMAGES_AT_ONCE = 32
@@ -42,15 +43,20 @@ _LONGEST_NAME = 6  # words
 class ClassifierConfig:
     """A classifier of ``findings``: canonical names, or the labels of a data set.
 
-    ``sharpness`` is that of log-sum-exp pooling: near 0 it is the mean, towards infinity the maximum. ``storage`` is
-    the precision in which matrices are saved.
+    - ``pooling``: how the logits of cells become those of the image: their ``mean``, or log-sum-exp (``lse``).
+    - ``sharpness``: of log-sum-exp pooling; near 0 it is the mean, towards infinity the maximum.
+    - ``losses``: names in `rightlung.models.classifier.losses.LOSSES`. In training, they are those of the recipe.
+    - ``save_dtype``: the number format of saved matrices.
     """
 
     findings: tuple[str, ...]
-    image: ImageEncoderConfig = field(default_factory=lambda: ImageEncoderConfig(options=RESNET_18, levels=(-2, -1)))
+    image: ImageEncoderConfig = field(
+        default_factory=lambda: ImageEncoderConfig(options=RESNET_18, pyramid_levels=(-2, -1))
+    )
     pooling: Literal["mean", "lse"] = "lse"
     sharpness: float = 3.0
-    storage: Literal["float32", "float16"] = "float32"
+    losses: tuple[str, ...] = ("label_bce",)
+    save_dtype: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
         if not self.findings:
@@ -59,6 +65,7 @@ class ClassifierConfig:
             raise InputError(f"findings: {repeated!r} is given more than once")
         if not (math.isfinite(self.sharpness) and self.sharpness > 0):
             raise InputError(f"sharpness must be a positive number; got {self.sharpness!r}")
+        check_losses(self.losses, LOSSES)
 
 
 class Classifier(ConfiguredModel):
@@ -66,12 +73,14 @@ class Classifier(ConfiguredModel):
 
     kind: ClassVar[str] = "classifier"
     config_type = ClassifierConfig
+    loss_names = tuple(LOSSES)
     config: ClassifierConfig
 
     def __init__(self, config: ClassifierConfig) -> None:
         super().__init__()
         self.image_encoder = ImageEncoder(config.image, len(config.findings), global_embedding=False)
         self.config = replace(config, image=self.image_encoder.config)
+        self.losses = nn.ModuleDict({name: LOSSES[name]() for name in config.losses})
         self._columns = {name: column for column, name in enumerate(config.findings)}
         self._by_meaning = {
             meaning.name: column for name, column in self._columns.items() if (meaning := find(name)) is not None
@@ -93,48 +102,23 @@ class Classifier(ConfiguredModel):
     # ---------------------------------------------------------------- training
 
     def forward(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
-        """Return the loss of ``labels`` and, if the batch has phrases, that of their ``masks``.
-
-        No image is compared with another, so ``gather`` is not used.
-        """
+        """Return the configured losses by name. No image is compared with another, so ``gather`` is not used."""
         self.check_size(batch, "image.size", self.config.image.size)
-        labels: Tensor = batch.target("labels")["values"]  # (n, k): 1, 0 or NaN for unknown
+        labels: Tensor = batch.target("labels")["values"]
         if labels.shape[1] != len(self.findings):
             raise InputError(
                 f"data.target_options.labels.findings must equal model.config.findings ({', '.join(self.findings)}); "
                 f"got {labels.shape[1]} labels for each image"
             )
         cell_logits = self.image_encoder.patches(batch.images)
-        losses = {"labels": label_loss(self.pool(cell_logits), labels)}
-        if "phrases" in batch.targets:
-            masks, known = self._masks(batch.targets["phrases"], labels)
-            losses["masks"] = mask_loss(cell_logits, masks, known)
-        return losses
-
-    def _masks(self, phrases: Target, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mask of each finding (n, k, rows, cols) and which are known (n, k).
-
-        A finding covers the union of the located phrases that name it; one whose label is 0 covers nothing. A phrase
-        that is not in the image does not count, as it may be wrong only in its side.
-        """
-        rows, columns = self.image_encoder.grid
-        masks = torch.zeros(*labels.shape, rows, columns, device=labels.device)
-        known = labels == 0
-        if not phrases["texts"]:
-            return masks, known
-        coarse = adaptive_avg_pool2d(phrases["masks"].float(), (rows, columns)).clamp(0, 1)
-        located = (phrases["located"].bool() & (phrases["present"] == 1)).tolist()
-        for number, (text, image) in enumerate(zip(phrases["texts"], phrases["images"], strict=True)):
-            for column in self.columns_of(text) if located[number] else ():
-                masks[image, column] = torch.maximum(masks[image, column], coarse[number])
-                known[image, column] = True
-        return masks, known
+        step = ClassifierStep(self, batch, cell_logits, labels)
+        return {name: loss(step) for name, loss in self.losses.items()}
 
     # ------------------------------------------------------------------ asking
 
-    def classify(self, images: Sequence[Image], findings: Sequence[str] | None = None) -> NDArray[np.float32]:
+    def classify(self, images: Images, findings: str | Sequence[str] | None = None) -> NDArray[np.float32]:
         """Return the probabilities of findings (all of them by default), (images, findings)."""
-        names = self.findings if findings is None else tuple(findings)
+        images, names = as_images(images), self.findings if findings is None else as_list(findings)
         columns = [self._column(name) for name in names]
         if None in columns:
             raise unknown_name("finding of this classifier", names[columns.index(None)], self.findings)
@@ -144,15 +128,14 @@ class Classifier(ConfiguredModel):
                 parts.append(self.pool(cell_logits)[:, columns].sigmoid().cpu().numpy())
         return np.concatenate(parts)
 
-    def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+    def ground(self, images: Images, phrases: Phrases) -> list[Grounding]:
         """Return the class activation map of the findings that each phrase names, added up if it names several.
 
         The map is what the cells add to the image's logit, without its negative part; for these poolings that is
         Grad-CAM. The abstention is one minus the greatest probability of the findings. A phrase that names no known
         finding, nor a narrower one, gets an empty map and an abstention of 1.
         """
-        if len(images) != len(phrases):
-            raise InputError(f"expected one phrase for each image; got {len(images)} images and {len(phrases)} phrases")
+        images, phrases = as_pairs(images, phrases)
         named = [self.columns_of(phrase) for phrase in phrases]
         groundings: list[Grounding] = []
         with self.asking():
@@ -194,27 +177,6 @@ class Classifier(ConfiguredModel):
         for start in range(0, len(images), IMAGES_AT_ONCE):
             squares, extents = letterbox_all(images[start : start + IMAGES_AT_ONCE], self.config.image.size)
             yield self.image_encoder.patches(squares[:, None].to(self.device)).float(), extents
-
-
-def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the binary cross-entropy over the known labels, (n, k) each with NaN for unknown; 0 if none is known."""
-    known = ~torch.isnan(labels)
-    losses = binary_cross_entropy_with_logits(logits.float(), labels.nan_to_num(), reduction="none")
-    return (losses * known).sum() / known.sum().clamp_min(1)
-
-
-def mask_loss(cell_logits: Tensor, masks: Tensor, known: Tensor) -> Tensor:
-    """Return the cross-entropy of cell logits (n, k, rows, cols) with the share of each cell that a finding covers.
-
-    ``known`` (n, k) says which masks count. Covered and free cells have equal weight within each finding of the batch:
-    a nodule covers one cell in two hundred.
-    """
-    counted = known[:, :, None, None].float()
-    losses = binary_cross_entropy_with_logits(cell_logits.float(), masks, reduction="none")
-    covered, free = masks * counted, (1 - masks) * counted
-    inside = (losses * covered).sum(dim=(0, 2, 3)) / covered.sum(dim=(0, 2, 3)).clamp_min(1.0)
-    outside = (losses * free).sum(dim=(0, 2, 3)) / free.sum(dim=(0, 2, 3)).clamp_min(1.0)
-    return (inside + outside).mean() / 2
 
 
 def _findings_named(text: str) -> list[str]:

@@ -30,26 +30,28 @@ ImageKind = Literal["resnet", "convnext", "swin", "vit", "efficientnet"]
 
 @dataclass(frozen=True)
 class ImageEncoderConfig:
-    """A backbone of `transformers` and the levels of its pyramid that become patch embeddings.
+    """A backbone of `transformers` and the levels of its feature pyramid that become patch embeddings.
 
-    ``options`` go to the backbone's configuration. ``pretrained`` names a folder or a hub id to take configuration and
-    weights from; a saved model no longer needs it. ``levels`` count the resolutions from the finest (0), or from the
-    coarsest (-1). Several levels, the finest first, are projected and added up on the grid of the first one.
-    ``positions`` adds a learned vector to each cell of that grid.
+    - ``options``: fields of the backbone's configuration in `transformers`, such as ``hidden_sizes``.
+    - ``size``: height and width of the images in pixels.
+    - ``pyramid_levels``: resolutions of the feature maps, counted from the finest (0) or the coarsest (-1). Several
+      levels, the finest first, are projected and added up on the grid of the first one.
+    - ``position_embeddings``: add a learned vector to each cell of that grid.
+    - ``pretrained``: a folder or a hub id to take configuration and weights from; a saved model no longer needs it.
     """
 
     kind: ImageKind = "resnet"
     options: Mapping[str, Any] = field(default_factory=FrozenMapping)
     size: int = 224
-    levels: tuple[int, ...] = (2,)
-    positions: bool = False
+    pyramid_levels: tuple[int, ...] = (2,)
+    position_embeddings: bool = False
     pretrained: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenMapping(self.options))
         check_limits(self.size, "size", 32, 2048)
-        if not self.levels:
-            raise InputError("levels must name at least one level")
+        if not self.pyramid_levels:
+            raise InputError("pyramid_levels must name at least one level")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +77,21 @@ class ImageEncoder(nn.Module):
         self.channels = channels
         try:
             with torch.no_grad():  # in evaluation mode: a blank image must not enter the statistics of batch norms
-                was = backbone.training
+                was_training = backbone.training
                 backbone.train(False)
                 levels, pooled = self._encode(torch.zeros(1, 1, config.size, config.size))
                 shapes = [level.shape for level in levels]
-                backbone.train(was)
+                backbone.train(was_training)
         except (RuntimeError, ValueError) as error:
             raise InputError(f"size: the {config.kind} cannot encode images of {config.size} pixels: {error}") from None
-        for level in config.levels:
+        for level in config.pyramid_levels:
             if not -len(shapes) <= level < len(shapes):
-                raise InputError(f"levels must lie between {-len(shapes)} and {len(shapes) - 1}; got {level}")
-        chosen = [shapes[level] for level in config.levels]
+                raise InputError(f"pyramid_levels must lie between {-len(shapes)} and {len(shapes) - 1}; got {level}")
+        chosen = [shapes[level] for level in config.pyramid_levels]
         self.grid = (int(chosen[0][2]), int(chosen[0][3]))
         self.patch_projections = nn.ModuleList(nn.Conv2d(int(shape[1]), dimension, 1) for shape in chosen)
         self.global_projection = nn.Linear(int(pooled.shape[1]), dimension) if global_embedding else None
-        self.position = nn.Parameter(_smooth_positions(dimension, self.grid)) if config.positions else None
+        self.position = nn.Parameter(_smooth_positions(dimension, self.grid)) if config.position_embeddings else None
 
     def forward(self, images: Tensor) -> ImageEmbeddings:
         """Encode images (n, 1, size, size) in 0 to 1."""
@@ -103,7 +105,7 @@ class ImageEncoder(nn.Module):
 
     def _project(self, levels: list[Tensor]) -> Tensor:
         patches: Tensor | None = None
-        for level, project in reversed(list(zip(self.config.levels, self.patch_projections, strict=True))):
+        for level, project in reversed(list(zip(self.config.pyramid_levels, self.patch_projections, strict=True))):
             projected = project(levels[level])
             if patches is not None:
                 grid = (projected.shape[2], projected.shape[3])
@@ -116,14 +118,14 @@ class ImageEncoder(nn.Module):
         """Return the last feature map (n, c, h, w) of each resolution, finest first, and the pooled output (n, c)."""
         if self.channels > 1:  # a backbone for colour images sees the same grey in every channel
             images = images.expand(-1, self.channels, -1, -1)
-        answer = self.backbone(images, output_hidden_states=True)
+        output = self.backbone(images, output_hidden_states=True)
         if self.config.kind == "vit":
-            tokens = answer.last_hidden_state
+            tokens = output.last_hidden_state
             side = round((tokens.shape[1] - 1) ** 0.5)
             return [tokens[:, 1:].transpose(1, 2).reshape(len(tokens), -1, side, side)], tokens[:, 0]
-        maps = answer.reshaped_hidden_states if self.config.kind == "swin" else answer.hidden_states
+        maps = output.reshaped_hidden_states if self.config.kind == "swin" else output.hidden_states
         by_resolution: dict[int, Tensor] = {features.shape[2]: features for features in maps}
-        return list(by_resolution.values()), answer.pooler_output.flatten(1)
+        return list(by_resolution.values()), output.pooler_output.flatten(1)
 
 
 def torchvision_name(name: str) -> str:

@@ -13,24 +13,26 @@ from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
 from rightlung.models.encoders.pretrained import build_text_model, load_tokenizer_file
-from rightlung.models.encoders.tokenizer import Tokens, Vocabulary, WordTokenizer, train_tokenizer
+from rightlung.models.encoders.tokenizer import TokenizerKind, Tokens, WordTokenizer, train_tokenizer
 
 
 @dataclass(frozen=True)
 class TextConfig:
     """A transformer and its tokenizer: the fields that text encoders and language models share.
 
-    ``options`` go to the transformer's configuration. ``pretrained`` names a folder or a hub id to take configuration,
-    weights and tokenizer from; a saved model no longer needs it. Without it, a ``tokenizer`` of at most ``vocabulary``
-    tokens is trained, each of which occurs ``min_frequency`` times. ``max_length`` counts tokens with the start token
-    and the end token, which ``end_token`` adds. With ``causal`` a BERT's tokens attend only to those before them;
-    GPT-2's and CLIP's always do.
+    - ``options``: fields of the transformer's configuration in `transformers`, such as ``hidden_size``.
+    - ``pretrained``: a folder or a hub id to take configuration, weights and tokenizer from; a saved model no longer
+      needs it. Without it, a tokenizer is trained.
+    - ``tokenizer``, ``vocab_size``, ``min_frequency``: the kind of tokenizer to train, the most tokens it has, and how
+      often each of them occurs at least.
+    - ``max_length``: tokens read of a text, including the start token and the end token, which ``end_token`` adds.
+    - ``causal``: a BERT's tokens attend only to those before them, as GPT-2's and CLIP's always do.
     """
 
     kind: str = "bert"
     options: Mapping[str, Any] = field(default_factory=FrozenMapping)
-    tokenizer: Vocabulary = "wordpiece"
-    vocabulary: int = 4000
+    tokenizer: TokenizerKind = "wordpiece"
+    vocab_size: int = 4000
     min_frequency: int = 2
     max_length: int = 96
     end_token: bool = False
@@ -39,7 +41,7 @@ class TextConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenMapping(self.options))
-        check_limits(self.vocabulary, "vocabulary", 50, 200_000)
+        check_limits(self.vocab_size, "vocab_size", 50, 200_000)
         check_limits(self.max_length, "max_length", 2 + self.end_token, 4096)
         check_limits(self.min_frequency, "min_frequency", 1)
 
@@ -47,7 +49,7 @@ class TextConfig:
         """Return the pretrained model's tokenizer, or one trained on texts, as the JSON of a `tokenizers` file."""
         if self.pretrained is not None:
             return load_tokenizer_file(self.pretrained)
-        return train_tokenizer(texts, self.vocabulary, self.min_frequency, self.tokenizer, self.end_token)
+        return train_tokenizer(texts, self.vocab_size, self.min_frequency, self.tokenizer, self.end_token)
 
     def read_tokenizer(self, definition: str) -> WordTokenizer:
         """Return the tokenizer of such a file with this ``max_length`` and ``end_token``."""
@@ -61,16 +63,16 @@ class TextEncoderConfig(TextConfig):
     - ``words``: GLoRIA's. Tokens are summed to words; the global embedding is the mean of the words.
     - ``mean``, ``cls``, ``eos``: the mean of all tokens, the first, or the last. Each token is a word embedding.
 
-    Hidden states are the sum of the last ``layers``; with 1 they are the transformer's output.
+    Hidden states are the sum of those of the last ``summed_layers`` layers; with 1, they are the transformer's output.
     """
 
     kind: Literal["bert", "gpt2", "clip_text_model"] = "bert"
-    layers: int = 4
+    summed_layers: int = 4
     pooling: Literal["words", "mean", "cls", "eos"] = "words"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self.layers, "layers", 1)
+        check_limits(self.summed_layers, "summed_layers", 1)
         if self.pooling == "eos" and not self.end_token:
             raise InputError("pooling 'eos' needs end_token: true")
         if self.pooling == "cls" and (self.causal or self.kind in ("gpt2", "clip_text_model")):
@@ -92,12 +94,12 @@ class TextEmbeddings:
 class TextEncoder(nn.Module):
     """A transformer with a projection to ``dimension``."""
 
-    def __init__(self, config: TextEncoderConfig, dimension: int, vocabulary: int) -> None:
+    def __init__(self, config: TextEncoderConfig, dimension: int, vocab_size: int) -> None:
         super().__init__()
         causal = {"is_decoder": True} if config.causal and config.kind == "bert" else {}
         self.backbone, options = build_text_model(
             config.kind, {**config.options, **causal}, config.pretrained, "text encoder",
-            vocab_size=vocabulary, max_position_embeddings=config.max_length,
+            vocab_size=vocab_size, max_position_embeddings=config.max_length,
         )  # fmt: skip
         self.config = replace(config, options=options, pretrained=None)
         self.projection = nn.Linear(int(self.backbone.config.hidden_size), dimension)
@@ -105,10 +107,10 @@ class TextEncoder(nn.Module):
     def forward(self, tokens: Tokens) -> TextEmbeddings:
         """Encode texts. Padding is zero and counts in no mean."""
         mask = tokens.attention_mask
-        answer = self.backbone(input_ids=tokens.ids, attention_mask=mask.long(), output_hidden_states=True)
-        hidden = answer.last_hidden_state
-        if self.config.layers > 1:  # hidden_states[0] is the embedding layer
-            hidden = torch.stack(answer.hidden_states[1:][-self.config.layers :]).sum(0)
+        output = self.backbone(input_ids=tokens.ids, attention_mask=mask.long(), output_hidden_states=True)
+        hidden = output.last_hidden_state
+        if self.config.summed_layers > 1:  # hidden_states[0] is the embedding layer
+            hidden = torch.stack(output.hidden_states[1:][-self.config.summed_layers :]).sum(0)
         if self.config.pooling == "words":
             hidden, mask = _word_sums(hidden, tokens)
         embeddings = self.projection(hidden) * mask[..., None]
@@ -123,6 +125,6 @@ class TextEncoder(nn.Module):
 def _word_sums(hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
     """Sum the tokens (n, length, d) of each word to (n, w, d), and return which of these are not padding (n, w)."""
     count, length, width = hidden.shape
-    place = tokens.word[..., None].expand(-1, -1, width)
-    words = hidden.new_zeros(count, length, width).scatter_add(1, place, hidden)[:, 1:]  # 0: special tokens
-    return words, torch.arange(1, length, device=hidden.device)[None] <= tokens.words[:, None]
+    word_index = tokens.word_index[..., None].expand(-1, -1, width)
+    words = hidden.new_zeros(count, length, width).scatter_add(1, word_index, hidden)[:, 1:]  # 0: special tokens
+    return words, torch.arange(1, length, device=hidden.device)[None] <= tokens.word_count[:, None]

@@ -31,36 +31,36 @@ _ENDS = ("[SEP]", "[EOS]", "</s>", "<|endoftext|>")
 MAX_CHARACTERS = 20_000
 _CACHE_SIZE = 1_000_000
 
-Vocabulary = Literal["wordpiece", "words"]
+TokenizerKind = Literal["wordpiece", "words"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
     """``n`` texts, padded on the right: ``ids`` (n, length) and ``attention_mask`` (n, length) bool.
 
-    Word pooling also reads ``word`` (n, length), the word of each token counted from 1 (0: special tokens and padding),
-    and ``words`` (n,), the number of words, at least 1.
+    Word pooling also reads ``word_index`` (n, length), the word of each token counted from 1 (0: special tokens and
+    padding), and ``word_count`` (n,), at least 1.
     """
 
     ids: Tensor
     attention_mask: Tensor
-    word: Tensor
-    words: Tensor
+    word_index: Tensor
+    word_count: Tensor
 
     def to(self, device: torch.device) -> Tokens:
         """Return the tokens on another device."""
-        parts = (self.ids, self.attention_mask, self.word, self.words)
+        parts = (self.ids, self.attention_mask, self.word_index, self.word_count)
         return Tokens(*(part.to(device, non_blocking=True) for part in parts))
 
 
 def train_tokenizer(
     texts: Iterable[str],
-    vocabulary: int = 4000,
+    vocab_size: int = 4000,
     min_frequency: int = 2,
-    kind: Vocabulary = "wordpiece",
+    kind: TokenizerKind = "wordpiece",
     end_token: bool = False,
 ) -> str:
-    """Train a lower-case vocabulary of at most so many tokens and return it as the JSON of a `tokenizers` file.
+    """Train a lower-case vocabulary of at most ``vocab_size`` tokens; return it as the JSON of a `tokenizers` file.
 
     A token must occur ``min_frequency`` times. The same texts always give the same vocabulary.
     """
@@ -71,17 +71,17 @@ def train_tokenizer(
             words[word] += times
     if kind == "wordpiece":
         special = (PADDING, UNKNOWN, "[CLS]", MASK, *(("[SEP]",) if end_token else ()))
-        tokens = train_wordpieces(words, vocabulary, special, min_frequency)
+        tokens = train_wordpieces(words, vocab_size, special, min_frequency)
         return word_pieces(tokens, decoder=decoders.WordPiece(), max_input_chars_per_word=60)
     frequent = sorted((word for word in words if words[word] >= min_frequency), key=lambda word: (-words[word], word))
-    listed = [PADDING, UNKNOWN, "[BOS]", "[EOS]", MASK, *frequent][:vocabulary]
-    return _definition(models.WordLevel({word: number for number, word in enumerate(listed)}, unk_token=UNKNOWN))
+    listed = [PADDING, UNKNOWN, "[BOS]", "[EOS]", MASK, *frequent][:vocab_size]
+    return _definition(models.WordLevel({word: token_id for token_id, word in enumerate(listed)}, unk_token=UNKNOWN))
 
 
 def word_pieces(tokens: Sequence[str], decoder: Any = None, **options: Any) -> str:
     """Return the lower-case WordPiece tokenizer of these tokens as the JSON of a `tokenizers` file."""
-    numbers = {token: number for number, token in enumerate(tokens)}
-    return _definition(models.WordPiece(numbers, unk_token=UNKNOWN, **options), decoder)
+    token_ids = {token: token_id for token_id, token in enumerate(tokens)}
+    return _definition(models.WordPiece(token_ids, unk_token=UNKNOWN, **options), decoder)
 
 
 def _definition(model: Any, decoder: Any = None) -> str:
@@ -118,14 +118,14 @@ class WordTokenizer:
 
     def _special(self, role: str, names: Sequence[str]) -> int:
         for name in names:
-            if (number := self.number_of(name)) is not None:
-                return number
+            if (token_id := self.token_id(name)) is not None:
+                return token_id
         raise InputError(f"the tokenizer's vocabulary has no {role} token; expected one of {', '.join(names)}")
 
-    def number_of(self, token: str) -> int | None:
+    def token_id(self, token: str) -> int | None:
         """Return the id of a token such as ``[MASK]``, None if the vocabulary lacks it."""
-        number: int | None = self._tokenizer.token_to_id(token)
-        return number
+        token_id: int | None = self._tokenizer.token_to_id(token)
+        return token_id
 
     def encode(self, texts: Sequence[str], end_token: bool = True) -> Tokens:
         """Encode texts, cut off at ``max_length``. A text without any token is one unknown word.
@@ -138,15 +138,15 @@ class WordTokenizer:
         lengths = np.array([len(ids) + len(ends) for ids, _ in parts], dtype=np.int64)
         length = int(lengths.max(initial=1))
         ids = np.full((len(parts), length), self.padding_id, dtype=np.int64)
-        word = np.zeros((len(parts), length), dtype=np.int64)
-        for row, (tokens, numbers) in enumerate(parts):
-            ids[row, : lengths[row]] = [*tokens, *ends]
-            word[row, : len(numbers)] = numbers
+        word_index = np.zeros((len(parts), length), dtype=np.int64)
+        for row, (token_ids, indices) in enumerate(parts):
+            ids[row, : lengths[row]] = [*token_ids, *ends]
+            word_index[row, : len(indices)] = indices
         return Tokens(
             torch.from_numpy(ids),
             torch.from_numpy(np.arange(length)[None] < lengths[:, None]),
-            torch.from_numpy(word),
-            torch.tensor([int(numbers[-1]) for _, numbers in parts], dtype=torch.long),
+            torch.from_numpy(word_index),
+            torch.tensor([int(indices[-1]) for _, indices in parts], dtype=torch.long),
         )
 
     def start(self, count: int) -> Tokens:
@@ -194,11 +194,13 @@ class WordTokenizer:
             new = list(dict.fromkeys(texts))
         encodings = self._tokenizer.encode_batch([_valid(text) for text in new], add_special_tokens=False)
         for text, encoding in zip(new, encodings, strict=True):
-            ids, of_word = encoding.ids[: self._max_tokens], encoding.word_ids[: self._max_tokens]
-            order = {word: number for number, word in enumerate(dict.fromkeys(of_word), start=1)}
-            words = [order[word] for word in of_word]
-            tokens = [self.start_id, *(ids or [self._unknown])], [0, *(words or [1])]
-            self._cache[text] = np.array(tokens[0], dtype=np.int32), np.array(tokens[1], dtype=np.int32)
+            ids, word_ids = encoding.ids[: self._max_tokens], encoding.word_ids[: self._max_tokens]
+            order = {word_id: index for index, word_id in enumerate(dict.fromkeys(word_ids), start=1)}
+            indices = [order[word_id] for word_id in word_ids]
+            self._cache[text] = (
+                np.array([self.start_id, *(ids or [self._unknown])], dtype=np.int32),
+                np.array([0, *(indices or [1])], dtype=np.int32),
+            )
 
 
 def _valid(text: str) -> str:

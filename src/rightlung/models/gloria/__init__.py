@@ -1,4 +1,4 @@
-"""GLoRIA, with one softmax or two, with and without the No-Attn vector."""
+"""GLoRIA, as in its paper or its released code, with or without a no-attention token."""
 
 from rightlung.models.gloria.config import AttentionConfig, GloriaConfig
 from rightlung.models.gloria.model import Gloria

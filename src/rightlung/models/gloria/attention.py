@@ -1,4 +1,4 @@
-"""Word-to-patch attention (GLoRIA, Eq. 1) and the local similarity of texts and images that is computed from it.
+"""Word-to-patch attention (GLoRIA, Eq. 1), and the local similarity of texts and images based on it.
 
 Shapes: ``t`` texts of ``w`` words, ``i`` images of ``p`` patches, embeddings of ``d`` numbers.
 """
@@ -15,18 +15,18 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 SCORES_PER_BLOCK = {"cuda": 1 << 27, "cpu": 1 << 20}
-"""Scores (words x patches, over all pairs) in memory at a time: half a gigabyte, or what a CPU cache holds."""
+"""Most scores (words x patches, over all pairs) in memory at a time: half a gigabyte, or what a CPU cache holds."""
 ALIGNMENT = {"cuda": 16}
-"""The number of patches is padded to a multiple of this: tensor cores need aligned rows (19 x 19 is not)."""
+"""The number of patches is padded_patches to a multiple of this: tensor cores need aligned rows (19 x 19 is not)."""
 
 
-def attend(scores: Tensor, attention_mask: Tensor, softmaxes: int, temperature: Tensor | float) -> Tensor:
+def attend(scores: Tensor, attention_mask: Tensor, softmax_over_words: bool, temperature: Tensor | float) -> Tensor:
     """Return the attention over patches, (t, w, ..., p), of scores (t, w, ..., p).
 
-    With two softmaxes, the first one runs over the words of a text, padding excluded (``attention_mask``, (t, w)). The
-    attention of padding is meaningless.
+    The softmax runs over the patches. With ``softmax_over_words``, another one runs over the words of each text first,
+    padding excluded (``attention_mask``, (t, w)). The attention of padding words is meaningless.
     """
-    if softmaxes == 2:
+    if softmax_over_words:
         padding = ~attention_mask.reshape(*attention_mask.shape, *(1,) * (scores.ndim - 2))
         scores = scores.masked_fill(padding, -math.inf).softmax(dim=1)
     return (scores * temperature).softmax(dim=-1)
@@ -36,7 +36,7 @@ def local_similarity(
     word_embeddings: Tensor,
     attention_mask: Tensor,
     patch_embeddings: Tensor,
-    softmaxes: int,
+    softmax_over_words: bool,
     temperature: Tensor | float,
     word_temperature: float = 5.0,
     compile: bool = False,
@@ -60,86 +60,88 @@ def local_similarity(
     temperature = torch.as_tensor(temperature, dtype=torch.float32, device=word_embeddings.device)
     patches = patch_embeddings.shape[1]
     patch_embeddings = pad(patch_embeddings, (0, 0, 0, -patches % ALIGNMENT.get(device, 1)))
-    images, padded, _ = patch_embeddings.shape
+    images, padded_patches, _ = patch_embeddings.shape
     texts, words = attention_mask.shape
-    limit = SCORES_PER_BLOCK.get(device, SCORES_PER_BLOCK["cpu"]) // padded  # words x images
+    limit = SCORES_PER_BLOCK.get(device, SCORES_PER_BLOCK["cpu"]) // padded_patches  # words x images
     block_similarity = _compiled_block_similarity() if compile else _block_similarity
-    settings = patches, softmaxes, word_temperature
+    settings = patches, softmax_over_words, word_temperature
     with torch.autocast(device, enabled=False):
-        norms = word_embeddings.float().norm(dim=-1).clamp_min(1e-8)
+        word_norms = word_embeddings.float().norm(dim=-1).clamp_min(1e-8)
         gram = patch_embeddings @ patch_embeddings.transpose(1, 2)
         if texts * words * images <= limit:
             return block_similarity(
-                word_embeddings, norms, attention_mask, patch_embeddings, gram, temperature, *settings
+                word_embeddings, word_norms, attention_mask, patch_embeddings, gram, temperature, *settings
             )
         positions = torch.arange(1, words + 1, device=attention_mask.device)
         lengths, order = (positions * attention_mask).amax(dim=1).sort(stable=True)  # the position of the last word
-        text_side = [part[order] for part in (word_embeddings, norms, attention_mask)]
-        step, blocks = _blocks(lengths.tolist(), images, limit)
-        image_side = list(zip(torch.split(patch_embeddings, step), torch.split(gram, step), strict=True))
+        sorted_texts = [part[order] for part in (word_embeddings, word_norms, attention_mask)]
+        images_per_block, blocks = _blocks(lengths.tolist(), images, limit)
+        image_blocks = list(
+            zip(torch.split(patch_embeddings, images_per_block), torch.split(gram, images_per_block), strict=True)
+        )
         rows = []
         for block in blocks:
-            some_texts = [part[block] for part in text_side]
+            block_texts = [part[block] for part in sorted_texts]
             columns = [
                 checkpoint(
-                    block_similarity, *some_texts, *some_images, temperature, *settings,
+                    block_similarity, *block_texts, *block_images, temperature, *settings,
                     use_reentrant=False, preserve_rng_state=False,
                 )
-                for some_images in image_side
+                for block_images in image_blocks
             ]  # fmt: skip
             rows.append(torch.cat(columns, dim=1))
         return torch.cat(rows)[order.argsort()]
 
 
 def _blocks(lengths: Sequence[int], images: int, limit: int) -> tuple[int, list[tuple[slice, slice]]]:
-    """Return the images per block, and each block's texts and words, for sorted ``lengths``.
+    """Return the images per block, and each block's slices of texts and of words, for texts of these sorted lengths.
 
     The words of a block times its images are at most ``limit``, unless one text and image exceed it.
     """
-    side = math.isqrt(max(1, limit // max(1, lengths[-1])))  # about as many texts as images
-    step = math.ceil(images / math.ceil(images / max(1, side)))
+    most_images = math.isqrt(max(1, limit // max(1, lengths[-1])))  # about as many texts as images
+    images_per_block = math.ceil(images / math.ceil(images / max(1, most_images)))
     blocks, end = [], len(lengths)
     while end:
         longest = max(1, lengths[end - 1])
-        begin = max(0, end - max(1, limit // (longest * step)))
+        begin = max(0, end - max(1, limit // (longest * images_per_block)))
         blocks.append((slice(begin, end), slice(longest)))
         end = begin
-    return step, blocks[::-1]
+    return images_per_block, blocks[::-1]
 
 
 def _block_similarity(
     word_embeddings: Tensor,
-    norms: Tensor,
+    word_norms: Tensor,
     attention_mask: Tensor,
     patch_embeddings: Tensor,
     gram: Tensor,
     temperature: Tensor,
     patches: int,
-    softmaxes: int,
+    softmax_over_words: bool,
     word_temperature: float,
 ) -> Tensor:
     """Return the similarity (t, i) of a block; only the first ``patches`` of an image are not padding."""
     texts, words, _ = word_embeddings.shape
-    images, padded, _ = patch_embeddings.shape
+    images, padded_patches, _ = patch_embeddings.shape
     scores = (word_embeddings.flatten(0, 1) @ patch_embeddings.flatten(0, 1).T).float()
-    scores = scores.reshape(texts, words, images, padded)
+    scores = scores.reshape(texts, words, images, padded_patches)
     logits = scores
-    if softmaxes == 2:
+    if softmax_over_words:
         logits = scores.masked_fill(~attention_mask[:, :, None, None], -math.inf).softmax(dim=1)
     logits = logits * temperature
-    if padded > patches:
-        logits = logits.masked_fill(torch.arange(padded, device=logits.device) >= patches, -math.inf)
-    attention = logits.softmax(dim=-1).reshape(texts * words, images, padded)
-    product = (attention * scores.reshape_as(attention)).sum(-1)  # of word and context
-    mixed = torch.bmm(attention.to(gram.dtype).transpose(0, 1), gram).transpose(0, 1)
-    length = (attention * mixed.float()).sum(-1).clamp_min(1e-16).sqrt()  # of the context
-    # Where patches cancel out, rounding may leave too short a length: the cosine is then 1 or -1.
-    cosine = (product / (length * norms.reshape(-1, 1))).clamp(-1.0, 1.0)
+    if padded_patches > patches:
+        logits = logits.masked_fill(torch.arange(padded_patches, device=logits.device) >= patches, -math.inf)
+    attention = logits.softmax(dim=-1).reshape(texts * words, images, padded_patches)
+    dot_product = (attention * scores.reshape_as(attention)).sum(-1)  # of word and context
+    context_products = torch.bmm(attention.to(gram.dtype).transpose(0, 1), gram).transpose(0, 1)  # with the patches
+    context_norm = (attention * context_products.float()).sum(-1).clamp_min(1e-16).sqrt()
+    # Where patches cancel out, rounding may leave too small a norm: the cosine is then 1 or -1.
+    cosine = (dot_product / (context_norm * word_norms.reshape(-1, 1))).clamp(-1.0, 1.0)
     logits = (word_temperature * cosine).reshape(texts, words, images)
     return logits.masked_fill(~attention_mask[..., None], -math.inf).logsumexp(dim=1)
 
 
 @functools.cache
 def _compiled_block_similarity() -> Callable[..., Tensor]:
-    # Without padded strides: in torch 2.11 the gradient of blocks with odd sizes fails on them.
+    # Without padded_patches strides: in torch 2.11 the gradient of blocks with odd sizes fails on them.
     return torch.compile(_block_similarity, options={"comprehensive_padding": False})

@@ -8,28 +8,27 @@ from typing import Literal
 from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError
 from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
-
-LossName = Literal[
-    "local", "global", "sentence", "side_ranking", "side_separation", "side_abstention", "supervised"
-]  # fmt: skip
-MaskLoss = Literal["cross_entropy", "attention_inside"]
+from rightlung.models.encoders.configured import check_losses
+from rightlung.models.gloria.losses import LOSSES
 
 
 @dataclass(frozen=True)
 class AttentionConfig:
     """How words attend to patches.
 
-    - ``softmaxes``: 1 is the paper's Eq. 1 (over patches). 2 is the released code, which first takes a softmax over the
-      words for each patch; the largest attention is then at most exp(temperature) times the smallest.
-    - ``scores``: dot products of word and patch embeddings (both papers) or their cosines.
+    - ``similarity``: the score of a word and a patch is the dot product of their embeddings (both papers), or the
+      cosine.
+    - ``temperature``: multiplies the scores in the softmax over patches; ``learn_temperature`` makes it a parameter.
+    - ``softmax_over_words``: before the softmax over patches (the paper's Eq. 1), take one over the words for each
+      patch, as the released code does. The largest attention is then at most exp(temperature) times the smallest.
     - ``no_attention_token``: add a learned vector to the patches that words can attend to if the image does not show
       them ("That's the Wrong Lung!", section 4.1).
     """
 
-    softmaxes: Literal[1, 2] = 1
-    scores: Literal["dot_product", "cosine"] = "dot_product"
+    similarity: Literal["dot_product", "cosine"] = "dot_product"
     temperature: float = 4.0
     learn_temperature: bool = False
+    softmax_over_words: bool = False
     no_attention_token: bool = False
 
     def __post_init__(self) -> None:
@@ -41,43 +40,42 @@ class AttentionConfig:
 class GloriaConfig:
     """Encoders, attention, temperatures and losses.
 
+    - ``dimension``: the size of all embeddings.
+    - ``word_temperature``: multiplies the cosine of word and context in the local similarity.
+    - ``local_temperature``, ``global_temperature``: multiply the similarities in the contrastive losses.
     - ``heatmap_from``: a phrase's heatmap is the mean attention of its ``words`` ("That's the Wrong Lung!"), or the
       attention of the ``sentence``, i.e. of its mean word embedding.
-    - ``losses``: the terms to compute in training (`rightlung.models.gloria.losses`); the recipe gives their weights.
+    - ``losses``: names in `rightlung.models.gloria.losses.LOSSES`. In training, they are those of the recipe.
     - ``hard_negatives``: add the texts with "left" and "right" exchanged as negatives to the contrastive losses.
     - ``duplicate_texts``: a text with the same words as the image's own is a ``negative`` (both papers), or is ignored.
-    - ``mask_loss``: the supervised loss is the ``cross_entropy`` of attention and mask, which spreads the attention
-      evenly over the mask, or the negative logarithm of the ``attention_inside`` the mask, as in the code of the
-      few-shot variant of "That's the Wrong Lung!".
     - ``compile``: use `torch.compile` for the local loss; faster on a GPU, same results.
-    - ``storage``: the precision in which matrices are saved; vectors are saved in float32.
+    - ``save_dtype``: the number format of saved matrices; vectors are saved in float32.
     """
 
     image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
     text: TextEncoderConfig = field(default_factory=TextEncoderConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     dimension: int = 768
-    word_temperature: float = 5.0  # multiplies the cosine of word and context in the log-sum-exp over words
+    word_temperature: float = 5.0
     local_temperature: float = 10.0
     global_temperature: float = 10.0
     heatmap_from: Literal["words", "sentence"] = "words"
-    losses: tuple[LossName, ...] = ("local", "global")
+    losses: tuple[str, ...] = ("local", "global")
     hard_negatives: bool = False
     duplicate_texts: Literal["negative", "ignore"] = "negative"
-    mask_loss: MaskLoss = "cross_entropy"
     compile: bool = False
-    storage: Literal["float32", "float16"] = "float32"
+    save_dtype: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
         check_limits(self.dimension, "dimension", 1, 8192)
         for name in ("word_temperature", "local_temperature", "global_temperature"):
             if getattr(self, name) <= 0:
                 raise InputError(f"{name} must be positive; got {getattr(self, name)}")
-        if self.heatmap_from == "sentence" and self.attention.softmaxes == 2:
+        if self.heatmap_from == "sentence" and self.attention.softmax_over_words:
             raise InputError(
-                "heatmap_from 'sentence' needs attention.softmaxes 1: a softmax over a single word is 1 everywhere"
+                "heatmap_from 'sentence' needs attention.softmax_over_words: false, because a softmax over one "
+                "sentence is 1 everywhere"
             )
-        if not self.losses:
-            raise InputError("losses must name at least one loss")
-        if "side_abstention" in self.losses and not self.attention.no_attention_token:
-            raise InputError("the loss 'side_abstention' needs attention.no_attention_token: true")
+        check_losses(self.losses, LOSSES)
+        if "hard_negative_abstention" in self.losses and not self.attention.no_attention_token:
+            raise InputError("the loss 'hard_negative_abstention' needs attention.no_attention_token: true")

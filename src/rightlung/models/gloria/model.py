@@ -1,4 +1,4 @@
-"""GLoRIA (Huang et al., ICCV 2021): one embedding space for images and reports, global and word by patch.
+"""GLoRIA (Huang et al., ICCV 2021): embeds images and texts in one space, globally and as patches and words.
 
 Departures from the released code: the mean over a sentence excludes padding; the local similarity is the same in
 training and inference; and no answer depends on the other images of a batch.
@@ -18,30 +18,32 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rightlung.core import Extent, Grounding, Image, InputError, Phrase
+from rightlung.core import Extent, Grounding, Image, Phrase
 from rightlung.core.checks import check_text
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.encoders import ImageEncoder, TextEncoder
+from rightlung.models.encoders.configured import ConfiguredTextModel
 from rightlung.models.encoders.image import ImageEmbeddings
-from rightlung.models.encoders.stored import StoredModel
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig
 from rightlung.models.gloria.losses import LOSSES, GloriaStep
 from rightlung.models.gloria.losses.contrastive import cosine_similarity, sentence_similarity
+from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_all
 
-IMAGES_AT_ONCE = 16
-PAIRS_AT_ONCE = 256
+IMAGES_AT_ONCE, PAIRS_AT_ONCE = 16, 256
+"""Batch sizes of inference: images to encode, and pairs of image and text (or texts) to compare."""
 
 
-class Gloria(StoredModel):
+class Gloria(ConfiguredTextModel):
     """Image and text encoders with word-to-patch attention between them."""
 
     kind: ClassVar[str] = "gloria"
     config_type = GloriaConfig
+    loss_names = tuple(LOSSES)
     config: GloriaConfig
 
     def __init__(self, config: GloriaConfig, tokenizer: str) -> None:
@@ -67,7 +69,7 @@ class Gloria(StoredModel):
         return self.config.attention.temperature if self.log_temperature is None else self.log_temperature.exp()
 
     def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
-        """Return the squares that the image encoder sees, (n, size, size), and their extents in the images."""
+        """Return squares for the image encoder, (n, size, size), and the extent of each square in its image."""
         return letterbox_all(images, self.config.image.size)
 
     def encode_texts(self, texts: Sequence[str]) -> TextEmbeddings:
@@ -83,24 +85,24 @@ class Gloria(StoredModel):
         keys = patch_embeddings.flatten(2).transpose(1, 2)
         if self.no_attention_token is not None:
             keys = torch.cat([self.no_attention_token.to(keys.dtype).expand(len(keys), 1, -1), keys], dim=1)
-        return self.attention_queries(keys)
+        return self.attention_embeddings(keys)
 
-    def attention_queries(self, embeddings: Tensor) -> Tensor:
-        """Return word or sentence embeddings (..., d) as queries: normalised if scores are cosines."""
-        return normalize(embeddings, dim=-1) if self.config.attention.scores == "cosine" else embeddings
+    def attention_embeddings(self, embeddings: Tensor) -> Tensor:
+        """Return embeddings (..., d) whose dot products are the attention scores: of unit length for cosines."""
+        return normalize(embeddings, dim=-1) if self.config.attention.similarity == "cosine" else embeddings
 
-    def without_token(self, keys: Tensor) -> Tensor:
-        """Return the keys (n, [1 +] p, d) of the patches alone, (n, p, d)."""
+    def patch_keys(self, keys: Tensor) -> Tensor:
+        """Return the keys of the patches, (n, p, d), without that of the no-attention token."""
         return keys if self.no_attention_token is None else keys[:, 1:]
 
     def log_attention(self, texts: TextEmbeddings, keys: Tensor, images: Sequence[int]) -> Tensor:
-        """Return the log attention (t, [1 +] p) of each text on its image; ``images`` are t rows of ``keys``."""
+        """Return the log attention (t, [1 +] p) of each text on its image; ``images`` (t) are rows of ``keys``."""
         if self.config.heatmap_from == "sentence":
-            queries = self.attention_queries(texts.global_embedding[:, None])
+            queries = self.attention_embeddings(texts.global_embedding[:, None])
             return (_paired_scores(queries, keys, images)[:, 0] * self.temperature).log_softmax(dim=-1)
-        scores = _paired_scores(self.attention_queries(texts.word_embeddings), keys, images)
+        scores = _paired_scores(self.attention_embeddings(texts.word_embeddings), keys, images)
         mask = texts.attention_mask
-        attention = attend(scores, mask, self.config.attention.softmaxes, self.temperature) * mask[..., None]
+        attention = attend(scores, mask, self.config.attention.softmax_over_words, self.temperature) * mask[..., None]
         mean = attention.sum(1) / mask.sum(1, keepdim=True)
         return mean.clamp_min(1e-20).log()
 
@@ -111,80 +113,85 @@ class Gloria(StoredModel):
         self.check_size(batch, "image.size", self.config.image.size)
         images: ImageEmbeddings = self.image_encoder(batch.images)
         losses: dict[str, Any] = dict(self.losses.items())
-        extra = (text for loss in losses.values() for text in loss.extra_texts(batch))
-        rows = {text: row for row, text in enumerate(dict.fromkeys([*batch.texts, *extra]))}
+        extra_texts = (text for loss in losses.values() for text in loss.extra_texts(batch))
+        text_rows = {text: row for row, text in enumerate(dict.fromkeys([*batch.texts, *extra_texts]))}
         keys = self.attention_keys(images.patch_embeddings)
-        step = GloriaStep(self, batch, gather, images, keys, self.encode_texts(list(rows)), rows)
+        step = GloriaStep(self, batch, gather, images, keys, self.encode_texts(list(text_rows)), text_rows)
         return {name: loss(step) for name, loss in losses.items()}
 
     # --------------------------------------------------------------- inference
 
-    def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
-        """Return the heatmap of each phrase in its image; the abstention is the attention on the no-attention token."""
-        if len(images) != len(phrases):
-            raise InputError(f"expected as many images as phrases; got {len(images)} images and {len(phrases)} phrases")
+    def ground(self, images: Images, phrases: Phrases) -> list[Grounding]:
+        """Return the heatmap of each phrase in its image; the abstention is the attention on the no-attention token.
+
+        Images and phrases are paired by `as_pairs`.
+        """
+        images, phrases = as_pairs(images, phrases)
         texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
         answers: list[Grounding | None] = [None] * len(texts)
         with self.asking():
-            for pairs, keys, extents, rows in self._by_image(images):
+            for pairs, keys, extents, rows in self._pairs_by_image(images):
                 attention = self.log_attention(self.encode_texts([texts[pair] for pair in pairs]), keys, rows)
                 maps, abstentions = attention_maps(attention.float().exp()[:, None], self.image_encoder.grid)
                 for pair, heatmap in zip(pairs, as_heatmaps(maps, extents, abstentions.tolist()), strict=True):
                     answers[pair] = Grounding(heatmap)
         return [answer for answer in answers if answer is not None]
 
-    def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
+    def similarity(self, images: Images, texts: str | Sequence[str]) -> Similarities:
         """Return the global and local similarity of every image with every text.
 
         The global one is the cosine of the global embeddings. The local one is that of the ``local`` loss divided by
         ``word_temperature`` or, if heatmaps come from the sentence, that of the ``sentence`` loss.
         """
-        texts = [check_text(text, "a text") for text in texts]
-        whole = np.zeros((len(images), len(texts)), dtype=np.float32)
-        local = np.zeros_like(whole)
-        if not len(images) or not texts:
-            return Similarities(whole, local)
+        images, texts = as_images(images), [check_text(text, "a text") for text in as_list(texts)]
+        global_similarity = np.zeros((len(images), len(texts)), dtype=np.float32)
+        local = np.zeros_like(global_similarity)
+        if not images or not texts:
+            return Similarities(global_similarity, local)
         with self.asking():
-            parts = [
+            text_batches = [
                 self.encode_texts(texts[begin : begin + PAIRS_AT_ONCE]) for begin in range(0, len(texts), PAIRS_AT_ONCE)
             ]
             for begin in range(0, len(images), IMAGES_AT_ONCE):
                 squares, _ = self.prepare(images[begin : begin + IMAGES_AT_ONCE])
-                found = self.image_encoder(squares[:, None].to(self.device))
-                keys = self.attention_keys(found.patch_embeddings)
+                embeddings = self.image_encoder(squares[:, None].to(self.device))
+                keys = self.attention_keys(embeddings.patch_embeddings)
                 rows = slice(begin, begin + len(squares))
-                cosines = [cosine_similarity(found.global_embedding, part.global_embedding) for part in parts]
-                whole[rows] = torch.cat(cosines, dim=1).cpu()
-                local[rows] = torch.cat([self._local_similarity(part, keys).T for part in parts], dim=1).cpu()
-        return Similarities(whole, local)
+                cosines = [
+                    cosine_similarity(embeddings.global_embedding, some.global_embedding) for some in text_batches
+                ]
+                global_similarity[rows] = torch.cat(cosines, dim=1).cpu()
+                local[rows] = torch.cat([self._local_similarity(some, keys).T for some in text_batches], dim=1).cpu()
+        return Similarities(global_similarity, local)
 
-    def encode_image(self, images: Sequence[Image]) -> NDArray[np.float32]:
+    def encode_image(self, images: Images) -> NDArray[np.float32]:
         """Return the global embedding of each image, (images, dimension), of unit length."""
-        found = [torch.zeros(0, self.config.dimension)]
+        images = as_images(images)
+        embeddings = [torch.zeros(0, self.config.dimension)]
         with self.asking():
             for begin in range(0, len(images), IMAGES_AT_ONCE):
                 squares, _ = self.prepare(images[begin : begin + IMAGES_AT_ONCE])
-                found.append(self.image_encoder(squares[:, None].to(self.device)).global_embedding.float().cpu())
-        return normalize(torch.cat(found), dim=-1).numpy()
+                embeddings.append(self.image_encoder(squares[:, None].to(self.device)).global_embedding.float().cpu())
+        return normalize(torch.cat(embeddings), dim=-1).numpy()
 
-    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode_text(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """Return the global embedding of each text, (texts, dimension), of unit length."""
-        if isinstance(texts, str):
-            raise InputError("encode_text takes a list of texts; pass [text]")
-        words = [check_text(text, "a text") for text in texts]
-        found = [torch.zeros(0, self.config.dimension)]
+        texts = [check_text(text, "a text") for text in as_list(texts)]
+        embeddings = [torch.zeros(0, self.config.dimension)]
         with self.asking():
-            for begin in range(0, len(words), PAIRS_AT_ONCE):
-                found.append(self.encode_texts(words[begin : begin + PAIRS_AT_ONCE]).global_embedding.float().cpu())
-        return normalize(torch.cat(found), dim=-1).numpy()
+            for begin in range(0, len(texts), PAIRS_AT_ONCE):
+                encoded = self.encode_texts(texts[begin : begin + PAIRS_AT_ONCE])
+                embeddings.append(encoded.global_embedding.float().cpu())
+        return normalize(torch.cat(embeddings), dim=-1).numpy()
 
-    def classify(self, images: Sequence[Image], findings: Sequence[str]) -> NDArray[np.float32]:
+    def classify(self, images: Images, findings: str | Sequence[str]) -> NDArray[np.float32]:
         """Return a score for each image and finding, (images, findings), from the findings' prompts.
 
         With a no-attention token: one minus the abstention, averaged over the positive prompts. Without: the softmax
         over the mean cosines of the positive and the negative prompts.
         """
-        if not len(images) or not len(findings):
+        images, findings = as_images(images), as_list(findings)
+        if not images or not findings:
             return np.zeros((len(images), len(findings)), dtype=np.float32)
         has_token = self.no_attention_token is not None
         positive = [positive_prompts(name) for name in findings]
@@ -200,50 +207,50 @@ class Gloria(StoredModel):
         means = np.stack([group.mean(axis=1) for group in groups], axis=1)
         if has_token:
             return means
-        against = means[:, len(findings) :] - means[:, : len(findings)]
-        shares: NDArray[np.float32] = 1.0 / (1.0 + np.exp(self.config.global_temperature * against))
-        return shares
+        margins = means[:, len(findings) :] - means[:, : len(findings)]  # negative minus positive prompts
+        probabilities: NDArray[np.float32] = 1.0 / (1.0 + np.exp(self.config.global_temperature * margins))
+        return probabilities
 
-    def _by_image(self, images: Sequence[Image]) -> Iterator[tuple[list[int], Tensor, list[Extent], list[int]]]:
+    def _pairs_by_image(self, images: Sequence[Image]) -> Iterator[tuple[list[int], Tensor, list[Extent], list[int]]]:
         """Yield batches of pairs: their indices, the keys of their images, and each pair's extent and row of the keys.
 
         An image that occurs several times (the same array) is encoded once.
         """
-        indices: dict[int, list[int]] = {}
+        pairs_of_image: dict[int, list[int]] = {}
         for pair, image in enumerate(images):
-            indices.setdefault(id(image), []).append(pair)
-        groups = list(indices.values())
-        for begin in range(0, len(groups), IMAGES_AT_ONCE):
-            some = groups[begin : begin + IMAGES_AT_ONCE]
-            squares, extents = self.prepare([images[group[0]] for group in some])
+            pairs_of_image.setdefault(id(image), []).append(pair)
+        groups = list(pairs_of_image.values())
+        for first_group in range(0, len(groups), IMAGES_AT_ONCE):
+            some_groups = groups[first_group : first_group + IMAGES_AT_ONCE]
+            squares, extents = self.prepare([images[group[0]] for group in some_groups])
             keys = self.attention_keys(self.image_encoder(squares[:, None].to(self.device)).patch_embeddings)
-            pairs = [(pair, row) for row, group in enumerate(some) for pair in group]
-            for first in range(0, len(pairs), PAIRS_AT_ONCE):
-                now = pairs[first : first + PAIRS_AT_ONCE]
-                yield [pair for pair, _ in now], keys, [extents[row] for _, row in now], [row for _, row in now]
+            pairs_and_rows = [(pair, row) for row, group in enumerate(some_groups) for pair in group]
+            for first_pair in range(0, len(pairs_and_rows), PAIRS_AT_ONCE):
+                pairs, rows = zip(*pairs_and_rows[first_pair : first_pair + PAIRS_AT_ONCE], strict=True)
+                yield list(pairs), keys, [extents[row] for row in rows], list(rows)
 
     def _local_similarity(self, texts: TextEmbeddings, keys: Tensor) -> Tensor:
         if self.config.heatmap_from == "sentence":
-            sentences = self.attention_queries(texts.global_embedding)
-            return sentence_similarity(sentences, self.without_token(keys), self.temperature)
-        words, word_temperature = self.attention_queries(texts.word_embeddings), self.config.word_temperature
-        settings = self.config.attention.softmaxes, self.temperature, word_temperature
-        return local_similarity(words, texts.attention_mask, keys, *settings) / word_temperature
+            sentences = self.attention_embeddings(texts.global_embedding)
+            return sentence_similarity(sentences, self.patch_keys(keys), self.temperature)
+        queries, word_temperature = self.attention_embeddings(texts.word_embeddings), self.config.word_temperature
+        settings = self.config.attention.softmax_over_words, self.temperature, word_temperature
+        return local_similarity(queries, texts.attention_mask, keys, *settings) / word_temperature
 
 
 def _paired_scores(queries: Tensor, keys: Tensor, images: Sequence[int]) -> Tensor:
     """Return the scores (t, w, p) of queries (t, w, d) with the keys (n, p, d) of each text's image, a row of ``keys``.
 
-    Queries are grouped by image, so that keys, which are large, are not copied.
+    Texts are grouped by image, so that keys, which are large, are not copied.
     """
-    _, words, width = queries.shape
-    count: Counter[int] = Counter()
-    turns = []
+    _, words, dimension = queries.shape
+    texts_of_image: Counter[int] = Counter()
+    slots = []  # of each text among the texts of its image
     for image in images:
-        turns.append(count[image])
-        count[image] += 1
-    most = max(count.values(), default=1)
-    place = torch.tensor(images, device=queries.device), torch.tensor(turns, device=queries.device)
-    grouped = queries.new_zeros(len(keys), most, words, width).index_put(place, queries)
+        slots.append(texts_of_image[image])
+        texts_of_image[image] += 1
+    most_texts = max(texts_of_image.values(), default=1)
+    image_and_slot = torch.tensor(images, device=queries.device), torch.tensor(slots, device=queries.device)
+    grouped = queries.new_zeros(len(keys), most_texts, words, dimension).index_put(image_and_slot, queries)
     products = torch.bmm(grouped.flatten(1, 2), keys.transpose(1, 2).to(queries.dtype))
-    return products.reshape(len(keys), most, words, -1)[place].float()
+    return products.reshape(len(keys), most_texts, words, -1)[image_and_slot].float()

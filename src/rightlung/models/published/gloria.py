@@ -55,13 +55,13 @@ class ReleasedGloria(Gloria):
             raise InputError(f"{source} has {surplus[0]}, which GLoRIA has not")
         sizes = bert_sizes(tensors, f"{_TEXTS}model.", source, "GLoRIA")
         self.tokenizer = WordTokenizer(tokenizer, MAX_TOKENS - 1)  # [SEP] is added by the encoder
-        end = self.tokenizer.number_of("[SEP]")
+        end = self.tokenizer.token_id("[SEP]")
         if end is None or len(self.tokenizer) != sizes["vocab_size"]:
             raise InputError(
                 f"{source} was trained with {sizes['vocab_size']} word pieces, [SEP] among them, and the tokenizer has "
                 f"{len(self.tokenizer)}; it needs that of emilyalsentzer/Bio_ClinicalBERT"
             )
-        self.config = GloriaConfig(attention=AttentionConfig(softmaxes=2), dimension=sizes["hidden_size"])
+        self.config = GloriaConfig(attention=AttentionConfig(softmax_over_words=True), dimension=sizes["hidden_size"])
         self.image_encoder = _ImageEncoder(sizes["hidden_size"])  # type: ignore[assignment]
         self.text_encoder = _TextEncoder(sizes, end)  # type: ignore[assignment]
         self.no_attention_token, self.log_temperature = None, None
@@ -178,10 +178,10 @@ class _TextEncoder(nn.Module):
         ).hidden_states
         pieces = torch.stack(layers[-LAYERS:]).sum(0) * attention_mask[..., None]
         # [CLS] is word 0, [SEP] the one after the last; padding is zero and may be added to any.
-        most = int(tokens.words.max()) + 1
-        word = torch.cat([tokens.word, tokens.word.new_zeros(count, 1)], dim=1)
-        word = word.scatter(1, lengths, tokens.words[:, None] + 1)
-        place = word[..., None].expand_as(pieces)
-        words = pieces.new_zeros(count, most + 1, pieces.shape[2]).scatter_add(1, place, pieces)
-        mask = torch.arange(most, device=ids.device) <= tokens.words[:, None]
+        most = int(tokens.word_count.max()) + 1
+        word_index = torch.cat([tokens.word_index, tokens.word_index.new_zeros(count, 1)], dim=1)
+        word_index = word_index.scatter(1, lengths, tokens.word_count[:, None] + 1)
+        words = pieces.new_zeros(count, most + 1, pieces.shape[2])
+        words = words.scatter_add(1, word_index[..., None].expand_as(pieces), pieces)
+        mask = torch.arange(most, device=ids.device) <= tokens.word_count[:, None]
         return TextEmbeddings(words[:, :most] * mask[..., None], mask, words.sum(1) / MAX_TOKENS)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
-
-LossName = Literal["mlm", "mrm", "itm"]
+from rightlung.models.encoders.configured import check_losses
+from rightlung.models.uniter.losses import LOSSES
 
 
 @dataclass(frozen=True)
@@ -20,31 +20,31 @@ class UniterConfig:
     - ``image_size``: images are letterboxed to this size; ``region_size``: regions are cropped and resized to this.
     - ``feature_size``: a region's pixels are padded with zeros to this many numbers.
     - ``options``: fields of the `transformers` BERT configuration (layers, heads, width).
-    - ``vocabulary``: the largest WordPiece vocabulary to train; ``max_length``: tokens read of a text.
+    - ``vocab_size``: the largest WordPiece vocabulary to train; ``max_length``: tokens read of a text.
     - ``pretrained``: a folder or hub id with configuration, weights and tokenizer; a saved model does not need it.
-    - ``losses``: the terms to compute in training (`rightlung.models.uniter.losses`); the recipe gives their weights.
+    - ``losses``: names in `rightlung.models.uniter.losses.LOSSES`. In training, they are those of the recipe.
     - ``mask_probability``: the share of tokens (MLM) and of regions (MRM) that are masked.
     - ``map_size``: rows and columns of the heatmap that boxes are painted on.
-    - ``storage``: the precision in which matrices are saved.
+    - ``save_dtype``: the number format of saved matrices.
     """
 
     image_size: int = 224
     region_size: int = 45
     feature_size: int = 2048
     options: Mapping[str, Any] = field(default_factory=FrozenMapping)
-    vocabulary: int = 4000
+    vocab_size: int = 4000
     max_length: int = 96
     pretrained: str | None = None
-    losses: tuple[LossName, ...] = ("mlm", "mrm", "itm")
+    losses: tuple[str, ...] = ("mlm", "mrm", "itm")
     mask_probability: float = 0.15
     map_size: int = 64
-    storage: Literal["float32", "float16"] = "float32"
+    save_dtype: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenMapping(self.options))
         for name, low, high in (
             ("image_size", 16, 4096), ("region_size", 1, 512), ("feature_size", 1, 1 << 18),
-            ("vocabulary", 50, 200_000), ("max_length", 2, 4096), ("map_size", 1, 1024),
+            ("vocab_size", 50, 200_000), ("max_length", 2, 4096), ("map_size", 1, 1024),
         ):  # fmt: skip
             check_limits(getattr(self, name), name, low, high)
         if self.region_size**2 > self.feature_size:
@@ -53,5 +53,4 @@ class UniterConfig:
             )
         if not 0 < self.mask_probability < 1:
             raise InputError(f"mask_probability must be above 0 and below 1; got {self.mask_probability}")
-        if not self.losses:
-            raise InputError("losses must name at least one loss")
+        check_losses(self.losses, LOSSES)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from rightlung.models.encoders.pretrained import build_text_model
-from rightlung.models.uniter.config import UniterConfig
 from rightlung.models.uniter.regions import Regions
+
+if TYPE_CHECKING:
+    from rightlung.models.uniter.config import UniterConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,11 @@ class JointEmbeddings:
 class JointEncoder(nn.Module):
     """``[CLS]``, tokens and regions through one BERT. Type embeddings mark regions: there is no ``[SEP]``."""
 
-    def __init__(self, config: UniterConfig, vocabulary: int) -> None:
+    def __init__(self, config: UniterConfig, vocab_size: int) -> None:
         super().__init__()
         backbone, options = build_text_model(
             "bert", config.options, config.pretrained, "joint encoder",
-            vocab_size=vocabulary, max_position_embeddings=config.max_length, type_vocab_size=2,
+            vocab_size=vocab_size, max_position_embeddings=config.max_length, type_vocab_size=2,
         )  # fmt: skip
         self.config = replace(config, options=options, pretrained=None)
         backbone.set_attn_implementation("eager")  # the others do not return attention

@@ -32,7 +32,7 @@ class UniterStep:
     texts: Sequence[str]
     tokens: Tokens
     mask_id: int
-    vocabulary: int
+    vocab_size: int
     regions: Regions
     generator: torch.Generator | None
 
@@ -60,9 +60,9 @@ class MaskedLanguageModelling(_Loss):
     def forward(self, step: UniterStep) -> Tensor:
         """Return the mean over the masked tokens."""
         tokens, encoder = step.tokens, step.encoder
-        candidates = (tokens.word > 0) & (tokens.ids != step.mask_id)
+        candidates = (tokens.word_index > 0) & (tokens.ids != step.mask_id)
         mask = draw_mask(candidates, encoder.config.mask_probability, step.generator)
-        masked_ids = mask_tokens(tokens.ids, mask, step.mask_id, step.vocabulary, step.generator)
+        masked_ids = mask_tokens(tokens.ids, mask, step.mask_id, step.vocab_size, step.generator)
         hidden = encoder(masked_ids, tokens.attention_mask, step.regions).token_embeddings
         rows, columns = (part.to(hidden.device) for part in mask.nonzero(as_tuple=True))
         weights = encoder.token_embedder.word_embeddings.weight
@@ -124,11 +124,11 @@ def draw_mask(candidates: Tensor, probability: float, generator: torch.Generator
 
 
 def mask_tokens(
-    ids: Tensor, mask: Tensor, mask_id: int, vocabulary: int, generator: torch.Generator | None = None
+    ids: Tensor, mask: Tensor, mask_id: int, vocab_size: int, generator: torch.Generator | None = None
 ) -> Tensor:
     """Return token ids (n, length) with the masked ones as ``[MASK]``, a random token, or unchanged."""
     fate = torch.rand(ids.shape, generator=generator)
-    random_ids = torch.randint(vocabulary, ids.shape, generator=generator)
+    random_ids = torch.randint(vocab_size, ids.shape, generator=generator)
     return torch.where(mask & (fate < 1.0 - KEPT), torch.where(fate < REPLACED, random_ids, mask_id), ids)
 
 

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from rightlung.core import Box, Extent, Grounding, Heatmap, Image, InputError, Phrase, ScoredBox
+from rightlung.core import Box, Extent, Grounding, Heatmap, InputError, Phrase, ScoredBox
 from rightlung.core.checks import check_text
 from rightlung.explain import as_heatmaps
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.encoders import WordTokenizer
-from rightlung.models.encoders.stored import StoredModel
+from rightlung.models.encoders.configured import ConfiguredTextModel
 from rightlung.models.encoders.tokenizer import MASK, Tokens
+from rightlung.models.inputs import ImageInput, as_images
 from rightlung.models.preprocessing import letterbox_all, standardise
 from rightlung.models.uniter.config import UniterConfig
 from rightlung.models.uniter.joint_encoder import JointEmbeddings, JointEncoder
@@ -31,17 +32,18 @@ from rightlung.models.uniter.regions import Regions, box_locations, crop_regions
 PAIRS_AT_ONCE = 32
 
 
-class Uniter(StoredModel):
+class Uniter(ConfiguredTextModel):
     """Tokens and given regions in one BERT; says which of the regions a phrase is about."""
 
     kind: ClassVar[str] = "uniter"
     config_type = UniterConfig
+    loss_names = tuple(LOSSES)
     config: UniterConfig
 
     def __init__(self, config: UniterConfig, tokenizer: str) -> None:
         super().__init__()
         self.tokenizer = WordTokenizer(tokenizer, config.max_length)
-        mask_id = self.tokenizer.number_of(MASK)
+        mask_id = self.tokenizer.token_id(MASK)
         if mask_id is None:
             raise InputError(f"UNITER's tokenizer must have the token {MASK}")
         self.mask_id = mask_id
@@ -93,7 +95,7 @@ class Uniter(StoredModel):
     # --------------------------------------------------------------- inference
 
     def ground_regions(
-        self, images: Sequence[Image], phrases: Sequence[Phrase | str], regions: Sequence[Mapping[str, Box]]
+        self, images: Sequence[ImageInput], phrases: Sequence[Phrase | str], regions: Sequence[Mapping[str, Box]]
     ) -> list[Grounding]:
         """Return the saliency of each phrase: a score for every region (`region_saliency`), and their map (`paint`).
 
@@ -104,7 +106,7 @@ class Uniter(StoredModel):
         answers = [Grounding(Heatmap(np.zeros((side, side), dtype=np.float32), abstention=1.0), [])] * len(texts)
         with self.asking():
             for pairs, tokens, found, present in self._encode(images, texts, regions, "a phrase", attentions=True):
-                scores = region_saliency(found.attentions, tokens.word > 0, present)
+                scores = region_saliency(found.attentions, tokens.word_index > 0, present)
                 boxes, _ = _padded([[box.as_tuple() for box in regions[pair].values()] for pair in pairs])
                 maps = paint(boxes.to(self.device), present, scores, side)
                 for pair, heatmap, shares in zip(pairs, as_heatmaps(maps), scores.tolist(), strict=True):
@@ -113,7 +115,7 @@ class Uniter(StoredModel):
         return answers
 
     def similarity_regions(
-        self, images: Sequence[Image], texts: Sequence[str], regions: Sequence[Mapping[str, Box]]
+        self, images: Sequence[ImageInput], texts: Sequence[str], regions: Sequence[Mapping[str, Box]]
     ) -> NDArray[np.float32]:
         """Return the logit that each text belongs to its image, (pairs,); NaN for an image without regions."""
         logits = np.full(len(texts), np.nan, dtype=np.float32)
@@ -126,7 +128,7 @@ class Uniter(StoredModel):
 
     def _encode(
         self,
-        images: Sequence[Image],
+        images: Sequence[ImageInput],
         texts: Sequence[str],
         regions: Sequence[Mapping[str, Box]],
         what: str,
@@ -136,6 +138,7 @@ class Uniter(StoredModel):
 
         Pairs without regions are left out. An image that occurs several times in a batch is cropped once.
         """
+        images = as_images(images)
         if not len(images) == len(texts) == len(regions):
             raise InputError(
                 f"expected as many images as texts and regions; got {len(images)} images, {len(texts)} texts and the "

@@ -86,7 +86,7 @@ def _no_attention(make: TableMaker) -> Iterator[Table]:
     if rows:
         yield make.table(
             "no-attn-scores", "No-Attn score (abstention)",
-            "Percentage of attention on the No-Attn vector, and its change in points when the phrase or image is "
+            "Percentage of attention on the no-attention token, and its change in points when the phrase or image is "
             "changed so that the finding is most likely absent. Models whose score is always zero are left out.",
             rows, [
                 Quantity("All", make.values("abstention")),

@@ -100,6 +100,6 @@ def _saturated(examples: Examples) -> Iterator[Gallery]:
         share, model, phrase = max(found, key=lambda one: one[0])
         case = Case(phrase.text, [(model.label, partial(draw, examples.tile(model, phrase, "none"), _SIDE))])
         caption = (
-            f"{100 * share:.0f} % of {model.label}'s attention is on the No-Attn vector, so its map is drawn faint."
+            f"{100 * share:.0f} % of {model.label}'s attention is on the no-attention token, so its map is drawn faint."
         )
-        yield Gallery("figure-12", "Figure 12: attention on the No-Attn vector", caption, [case], folded=True)
+        yield Gallery("figure-12", "Figure 12: attention on the no-attention token", caption, [case], folded=True)

@@ -38,14 +38,14 @@ VARIANTS: tuple[Variant, ...] = (
     _variant("retrained-one-softmax", "Retrained, one softmax", "paper", "the paper's Eq. 1"),
     _variant("word-masking", "+Word Masking", "paper", "30 % of the words masked"),
     _variant("clinical-masking", "+Clinical Masking", "paper", "50 % of the clinical entities masked (lexicon)"),
-    _variant("no-attn", '+"No Attn" Token', "paper", "has a No-Attn vector"),
+    _variant("no-attn", '+"No Attn" Token', "paper", "has a no-attention token"),
     _variant("abnormal", "+Abnormal", "paper", "abnormal sentences only", picks=True),
     _variant("thirty-shot", "+30-shot Finetuned", "paper", "attention trained on 30 region boxes", start=RETRAINED),
     _variant("thirty-shot-exact", "+30-shot, exact masks", "ours", "the same with exact masks", start=RETRAINED),
     _variant("rand-sents", "+Rand Sents", "paper", "sentences of other studies: nothing to learn"),
     _variant("uniter", "UNITER", "paper", "given the true region boxes", comparable=False),
     _variant("sided", "+Sided", "ours", "matches a sentence with its best region; uses mirror images"),
-    _variant("sided-abstaining", "+Sided, abstaining", "ours", "with a No-Attn vector, trained to use it"),
+    _variant("sided-abstaining", "+Sided, abstaining", "ours", "with a no-attention token, trained to use it"),
     _ablation("mirror", "+Sided without mirror images"),
     _ablation("sides", "+Sided without exchanged sides"),
     _ablation("apart", "+Sided without maps apart"),
@@ -73,9 +73,9 @@ def quick_changes(job: Job) -> list[str]:
         return [*shared, "schedule={steps: 4, patience: 3}", "batch_size=8", *pools]
     tiny = "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32}"
     model = [
-        "model.config.image_size=64", f"model.config.options={tiny}", "model.config.vocabulary=300",
+        "model.config.image_size=64", f"model.config.options={tiny}", "model.config.vocab_size=300",
     ] if job.variant.slug == "uniter" else [
-        "model.config.image.size=64", f"model.config.text.options={tiny}", "model.config.text.vocabulary=300",
+        "model.config.image.size=64", f"model.config.text.options={tiny}", "model.config.text.vocab_size=300",
         "model.config.image.options={embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], "
         "layer_type: basic}", "model.config.dimension=16",
     ]  # fmt: skip

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rightlung.core.errors import InputError
 from rightlung.core.settings import read_settings
-from rightlung.models.kinds import import_target
+from rightlung.models.kinds import import_object
 from rightlung.training.targets.base import TARGETS, TargetBuilder
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _target_class(name: str) -> type[TargetBuilder]:
     """Return a target by its name, or one of the user's own as ``module:Class``."""
     if ":" not in name:
         return TARGETS.find(name)  # type: ignore[no-any-return]
-    found = import_target(name)
+    found = import_object(name)
     if not (isinstance(found, type) and issubclass(found, TargetBuilder)):
         raise InputError(f"data.targets: {name!r} is not a subclass of rightlung.training.targets.TargetBuilder")
     return found

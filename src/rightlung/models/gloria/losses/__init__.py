@@ -1,19 +1,23 @@
-"""GLoRIA's training losses by name. A new one is a `Loss`, a line here, and a name in `gloria.config.LossName`."""
+"""GLoRIA's training losses by name. To add one, write a `Loss` and enter it in `LOSSES`."""
 
-from rightlung.models.gloria.config import LossName
 from rightlung.models.gloria.losses.base import GloriaStep, Loss
 from rightlung.models.gloria.losses.contrastive import GlobalContrastive, LocalContrastive, SentenceContrastive
-from rightlung.models.gloria.losses.sided import SideAbstention, SideRanking, SideSeparation
-from rightlung.models.gloria.losses.supervised import MaskSupervision
+from rightlung.models.gloria.losses.hard_negatives import (
+    HardNegativeAbstention,
+    HardNegativeOverlap,
+    HardNegativeRanking,
+)
+from rightlung.models.gloria.losses.masks import AttentionInMask, MaskCrossEntropy
 
-LOSSES: dict[LossName, type[Loss]] = {
+LOSSES: dict[str, type[Loss]] = {
     "local": LocalContrastive,
     "global": GlobalContrastive,
     "sentence": SentenceContrastive,
-    "side_ranking": SideRanking,
-    "side_separation": SideSeparation,
-    "side_abstention": SideAbstention,
-    "supervised": MaskSupervision,
+    "hard_negative_ranking": HardNegativeRanking,
+    "hard_negative_overlap": HardNegativeOverlap,
+    "hard_negative_abstention": HardNegativeAbstention,
+    "mask_cross_entropy": MaskCrossEntropy,
+    "attention_in_mask": AttentionInMask,
 }
 
 __all__ = ["LOSSES", "GloriaStep", "Loss"]

@@ -15,9 +15,9 @@ from rightlung.lexicon.side_changes import with_sides_exchanged
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.gloria.config import GloriaConfig
 
 if TYPE_CHECKING:
+    from rightlung.models.gloria.config import GloriaConfig
     from rightlung.models.gloria.model import Gloria
 
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 class Pairs:
     """Which texts of the joint batch belong to which images, seen from one process.
 
-    ``images`` (m,) are the images of the process's own texts, as indices of the joint batch; ``all_images`` (M,) those
-    of all texts. ``first_text`` and ``first_image`` are the indices of its own first text and image.
-    ``duplicates`` (m, M) bool marks other texts with the same words, which are neither positives nor negatives; None
-    if they are negatives.
+    - ``images`` (m,): the image of each of the process's own texts, an index of the joint batch.
+    - ``all_images`` (M,): the same for all texts.
+    - ``first_text``, ``first_image``: the joint batch's indices of the process's first text and image.
+    - ``duplicates`` (m, M) bool: other texts with the same words, which are neither positives nor negatives; None if
+      they are negatives.
     """
 
     images: Tensor
@@ -64,7 +65,7 @@ class GloriaStep:
     """A batch and its encodings, computed once and shared by all losses.
 
     ``image_keys`` (n, [1 +] p, d) are the patch embeddings as attention compares them (`Gloria.attention_keys`).
-    ``encoded_texts`` are the texts of the batch and every loss's `Loss.extra_texts`; ``text_rows`` says which is which.
+    ``encoded_texts`` are the texts of the batch and every loss's `Loss.extra_texts`; ``text_rows`` maps texts to rows.
     ``gather`` collects tensors from all processes; None with a single process.
     """
 
@@ -97,9 +98,10 @@ class GloriaStep:
 
 
 def hard_negatives(batch: TrainingBatch) -> dict[int, str]:
-    """Return the hard negative of each text that names exactly one side, by the text's index: left and right exchanged.
+    """Return the hard negatives by the index of their text: the same text with "left" and "right" exchanged.
 
-    Texts whose image also has the exchanged text (effusions on both sides) have none: it would be right.
+    Only texts that name exactly one side have one. If the image also has the exchanged text (effusions on both sides),
+    there is none, because it would be true.
     """
     pairs = list(zip(batch.image_of_text, batch.texts, strict=True))
     existing = set(pairs)

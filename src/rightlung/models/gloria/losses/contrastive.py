@@ -24,9 +24,10 @@ def contrastive_loss(
 ) -> Tensor:
     """Return the cross-entropy in both directions, summed as in both papers: a mean over this process's texts.
 
-    ``image_logits`` (n, M) are those of this process's images with all texts, ``text_logits`` (m, N) those of its texts
-    with all images. Other texts of the same image are ignored. ``hard_negative_logits`` (m,) are those of each text's
-    image with the text's hard negative, -inf where it has none: one more negative.
+    This process has n of all N images and m of all M texts. ``image_logits`` (n, M) compare its images with all texts,
+    ``text_logits`` (m, N) its texts with all images. Other texts of the same image are ignored.
+    ``hard_negative_logits`` (m,) compare each text's image with the text's hard negative, which is one more negative;
+    -inf where there is none.
     """
     lowest = torch.finfo(image_logits.dtype).min
     rows = torch.arange(len(pairs.images), device=image_logits.device)
@@ -70,7 +71,7 @@ class _Contrastive(Loss):
     """A contrastive loss; subclasses say what is compared, and how."""
 
     def _inputs(self, step: GloriaStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
-        """Return what `_compare` compares: a tensor of the images (n, ...), and one or more of the texts (m, ...)."""
+        """Return the arguments of `_compare`: a tensor of the images (n, ...), one or more of the texts (m, ...)."""
         raise NotImplementedError
 
     def _compare(self, step: GloriaStep, images: Tensor, *texts: Tensor) -> Tensor:
@@ -96,13 +97,13 @@ class _Contrastive(Loss):
     def _hard_negative_logits(self, step: GloriaStep) -> Tensor:
         """Return the logit of each text's hard negative with its image, (m,); -inf where there is none."""
         device = step.image_keys.device
-        found = torch.full((len(step.batch.texts),), -torch.inf, device=device)
-        if negatives := hard_negatives(step.batch):
-            texts = torch.tensor(list(negatives), device=device)
-            images = torch.tensor([step.batch.image_of_text[text] for text in negatives], device=device)
-            logits = self._compare(step, *self._inputs(step, step.embed(list(negatives.values()))))
-            found = found.index_put((texts,), logits.gather(1, images[:, None])[:, 0].float())
-        return found
+        result = torch.full((len(step.batch.texts),), -torch.inf, device=device)
+        if negative_of := hard_negatives(step.batch):
+            text_indices = torch.tensor(list(negative_of), device=device)
+            image_indices = torch.tensor([step.batch.image_of_text[index] for index in negative_of], device=device)
+            logits = self._compare(step, *self._inputs(step, step.embed(list(negative_of.values()))))
+            result = result.index_put((text_indices,), logits.gather(1, image_indices[:, None])[:, 0].float())
+        return result
 
 
 class GlobalContrastive(_Contrastive):
@@ -119,19 +120,19 @@ class LocalContrastive(_Contrastive):
     """GLoRIA's local loss: every word with the patches that it attends to (`local_similarity`)."""
 
     def _inputs(self, step: GloriaStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
-        return step.image_keys, step.model.attention_queries(texts.word_embeddings), texts.attention_mask
+        return step.image_keys, step.model.attention_embeddings(texts.word_embeddings), texts.attention_mask
 
     def _compare(self, step: GloriaStep, images: Tensor, *texts: Tensor) -> Tensor:
         config = self.config
-        settings = config.attention.softmaxes, step.model.temperature, config.word_temperature, config.compile
+        settings = config.attention.softmax_over_words, step.model.temperature, config.word_temperature, config.compile
         return config.local_temperature * local_similarity(texts[0], texts[1], images, *settings)
 
 
 class SentenceContrastive(_Contrastive):
-    """The sentence with its best-fitting patch (`sentence_similarity`), which is what a sentence's heatmap shows."""
+    """The sentence with its most similar patch (`sentence_similarity`), which is what a sentence's heatmap shows."""
 
     def _inputs(self, step: GloriaStep, texts: TextEmbeddings) -> tuple[Tensor, ...]:
-        return step.model.without_token(step.image_keys), step.model.attention_queries(texts.global_embedding)
+        return step.model.patch_keys(step.image_keys), step.model.attention_embeddings(texts.global_embedding)
 
     def _compare(self, step: GloriaStep, images: Tensor, *texts: Tensor) -> Tensor:
         return self.config.local_temperature * sentence_similarity(texts[0], images, step.model.temperature)

@@ -1,9 +1,9 @@
-"""Save and load models: a configuration, weights and, for models that read texts, a tokenizer."""
+"""Base classes of the shipped models, which are built, saved and loaded from a configuration and a tokenizer."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rightlung.core.checks import check_text
-from rightlung.core.errors import InputError
+from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.settings import plain_settings, read_settings
 from rightlung.models.base import Reading, TrainingBatch
 from rightlung.models.encoders.text import TextConfig
@@ -21,11 +21,24 @@ from rightlung.models.hub import Pretrained
 TOKENIZER_FILE = "tokenizer.json"
 
 
+def check_losses(losses: Sequence[str], known: Collection[str]) -> None:
+    """Refuse a configuration without losses, or with one that the model does not have."""
+    if not losses:
+        raise InputError("losses must name at least one loss")
+    for name in losses:
+        if name not in known:
+            raise unknown_name("loss", name, known)
+
+
 class ConfiguredModel(nn.Module, Pretrained):
-    """A model that is built from a configuration of ``config_type`` alone. The configuration has ``storage``."""
+    """A model that is built from a configuration of ``config_type`` alone.
+
+    The configuration has ``save_dtype`` and ``losses``, some of the class's ``loss_names``.
+    """
 
     kind: ClassVar[str]
     config_type: ClassVar[Any]
+    loss_names: ClassVar[tuple[str, ...]]
     config: Any
 
     @classmethod
@@ -77,10 +90,10 @@ class ConfiguredModel(nn.Module, Pretrained):
         return plain
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all weights, matrices in the precision of ``storage``."""
-        kind = {"float32": torch.float32, "float16": torch.float16}[self.config.storage]
+        """Return all weights, matrices as ``save_dtype``."""
+        dtype = {"float32": torch.float32, "float16": torch.float16}[self.config.save_dtype]
         return {
-            name: weight.to(kind) if weight.ndim > 1 and weight.is_floating_point() else weight
+            name: weight.to(dtype) if weight.ndim > 1 and weight.is_floating_point() else weight
             for name, weight in self.state_dict().items()
         }
 
@@ -92,6 +105,10 @@ class ConfiguredModel(nn.Module, Pretrained):
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
         """Build the model that `to_config`, `tensors` and `extra_files` describe."""
         model = cls(read_settings(cls.config_type, config), *cls._stored_parts(files))
+        for name, weight in model.state_dict().items():
+            if name in tensors and tensors[name].is_floating_point() != weight.is_floating_point():
+                expected = "floating-point numbers" if weight.is_floating_point() else "integers"
+                raise InputError(f"model.safetensors, tensor {name!r}: expected {expected}; got {tensors[name].dtype}")
         try:
             model.load_state_dict(dict(tensors))
         except RuntimeError as error:
@@ -99,10 +116,10 @@ class ConfiguredModel(nn.Module, Pretrained):
         return model.eval()
 
 
-class StoredModel(ConfiguredModel):
+class ConfiguredTextModel(ConfiguredModel):
     """A model that is built from a configuration and a tokenizer's file.
 
-    The configuration, or its part ``text``, has ``vocabulary``, ``max_length`` and ``pretrained``.
+    The configuration, or its part ``text``, has ``vocab_size``, ``max_length`` and ``pretrained``.
     """
 
     tokenizer: WordTokenizer
@@ -111,14 +128,17 @@ class StoredModel(ConfiguredModel):
     def _trained_parts(cls, config: Any, texts: Iterable[str]) -> tuple[str, ...]:
         text = getattr(config, "text", config)
         if not isinstance(text, TextConfig):
-            text = TextConfig(vocabulary=text.vocabulary, pretrained=text.pretrained)
+            text = TextConfig(vocab_size=text.vocab_size, pretrained=text.pretrained)
         return (text.tokenizer_file(texts),)
 
     @classmethod
     def _stored_parts(cls, files: Mapping[str, bytes]) -> tuple[str, ...]:
         if TOKENIZER_FILE not in files:
             raise InputError(f"{TOKENIZER_FILE} is missing; a {cls.kind} needs its tokenizer")
-        return (files[TOKENIZER_FILE].decode(),)
+        try:
+            return (files[TOKENIZER_FILE].decode(),)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{TOKENIZER_FILE} is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
     def reads(self, text: str) -> Reading:
         """Return how much of a text the model reads: at most ``max_length`` tokens."""
