@@ -49,7 +49,7 @@ def test_each_difference_is_that_of_a_single_comparison_also_when_it_is_deferred
     firsts, seconds = [COLUMNS[0], COLUMNS[1], COLUMNS[2]], [COLUMNS[5], COLUMNS[0], COLUMNS[4]]
     for first, second, found in zip(firsts, seconds, estimator.differences(firsts, seconds), strict=True):
         alone = paired_difference(first, second, clusters=PATIENTS, resamples=300, flips=2000, seed=3)
-        assert found == Comparison.tested(alone, alone.p)
+        assert found == Comparison.tested(alone, alone.p, alone.smallest_p)
         assert found.p == estimator.p_values([first - second])[0]
     assert estimator.difference(COLUMNS[0], COLUMNS[5]) == estimator.differences(firsts, seconds)[0]
     deferred = Deferred(estimator)
