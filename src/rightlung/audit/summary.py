@@ -16,7 +16,7 @@ from rightlung.results.groups import (
 )
 from rightlung.scoring.statistics import Verdict
 
-_SWAPPED = "With left and right swapped in the phrase"
+_SWAPPED = "With left and right swapped"
 
 
 def sentences(found: Breakdown) -> list[str]:
@@ -64,7 +64,8 @@ def _dependence(found: Breakdown, condition: str, measure: str, subject: str, ef
     change, moved = changes.change[measure], changes.moved.get("moved_mass")
     detail = f"{effect} changes by {verdict(change)}."
     if moved is not None and moved.value == 0:  # the mean of values that are never negative, so each of them is zero
-        return MarkedSentence("no", f"The map does not depend on {subject}: none of {moved.n:,} maps changes.", detail)
+        unchanged = f"None of the {moved.n:,} maps changes. {detail}"
+        return MarkedSentence("no", f"The map does not depend on {subject}.", unchanged)
     if change.shown and change.value < 0:
         return MarkedSentence("yes", f"The map depends on {subject}.", detail)
     if change.shown:

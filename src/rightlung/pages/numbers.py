@@ -23,15 +23,16 @@ def number(value: float | None, digits: int = 2, signed: bool = False) -> str:
     return f"{rounded:{sign},.{digits}f}".replace("-", "−")
 
 
-def few(estimate: Estimate) -> str:
-    """Return the number of patients for the brackets of an interval that is unreliable or has no width, else nothing.
+def interval(estimate: Estimate, low: str, high: str) -> str:
+    """Return an interval for brackets, with the number of patients if it has few patients or no width.
 
-    >>> few(Estimate(1.0, 1.0, 1.0, patients=14)), few(Estimate(1.0, 1.0, 1.0, patients=3))
-    ('; 14 patients', '; only 3 patients')
+    >>> interval(Estimate(0.5, 0.2, 0.7, patients=3), "0.2", "0.7")
+    '0.2 to 0.7; only 3 patients'
     """
+    ends = f"{low} to {high}"
     if estimate.warning:
-        return f"; only {estimate.patients} patients"
-    return f"; {estimate.patients:,} patients" if estimate.patients and estimate.low == estimate.high else ""
+        return f"{ends}; only {estimate.patients} patients"
+    return f"{ends}; {estimate.patients:,} patients" if estimate.patients and low == high.removesuffix(" %") else ends
 
 
 def span(
@@ -47,8 +48,8 @@ def span(
     value = number(scale * estimate.value, digits, signed)
     if not estimate.has_interval:
         return f"{value} (no interval)"
-    ends = f"{number(scale * estimate.low, digits)} to {number(scale * estimate.high, digits)}"
-    return f"{value} ({ends}){_dagger(estimate)}" if brief else f"{value} ({ends}{few(estimate)})"
+    low, high = (number(scale * end, digits) for end in (estimate.low, estimate.high))
+    return f"{value} ({low} to {high}){_dagger(estimate)}" if brief else f"{value} ({interval(estimate, low, high)})"
 
 
 def percent(estimate: Estimate | None, digits: int = 0) -> str:
@@ -60,7 +61,7 @@ def percent(estimate: Estimate | None, digits: int = 0) -> str:
     if estimate is None or not estimate.defined:
         return NONE
     value, low, high = (number(100 * part, digits) for part in (estimate.value, estimate.low, estimate.high))
-    return f"{value} % ({low} to {high} %{few(estimate)})" if estimate.has_interval else f"{value} %"
+    return f"{value} % ({interval(estimate, low, f'{high} %')})" if estimate.has_interval else f"{value} %"
 
 
 def verdict(comparison: Comparison | None, digits: int = 2, scale: float = 1.0) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rightlung.pages.numbers import few, number
+from rightlung.pages.numbers import interval, number
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Estimator, Floats
 from rightlung.results.measured import Measured, Perturbation
@@ -67,8 +67,8 @@ class Evidence:
         value, low, high = (
             number(scale * one, digits, signed) for one in (self.found.value, self.found.low, self.found.high)
         )
-        interval = f" ({low} to {high}{few(self.found)})" if self.found.has_interval else " (no interval)"
-        return f"{self.label}: {value}{after}{interval}"
+        ends = interval(self.found, low, high) if self.found.has_interval else "no interval"
+        return f"{self.label}: {value}{after} ({ends})"
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Difference(Interval):
         """Return the result in words, the verdict first."""
         if math.isnan(self.estimate) or not self.defined:
             return f"{self.verdict}: {self.reason}"
-        basis = f"{self.n} pairs" + (f", {self.basis}" if self.warning or self.clusters is not None else "")
+        basis = f"{self.n} pairs, {self.basis}" if self.clusters is not None else self.basis.replace("instance", "pair")
         span = f"{self.low:.{digits}f} to {self.high:.{digits}f}"
         p = f"p < {10**-digits:.{digits}f}" if self.p < 10**-digits else f"p = {self.p:.{digits}f}"
         return f"{self.verdict}: {self.estimate:+.{digits}f} ({100 * self.level:g} % interval {span}; {p}; {basis})"
@@ -100,7 +100,7 @@ def paired_difference(
     >>> ours = [0.8, 0.7, 0.9, 0.6, 0.8, 0.9, 0.7, 0.8]
     >>> theirs = [0.7, 0.6, 0.9, 0.4, 0.6, 0.6, 0.5, 0.7]
     >>> paired_difference(ours, theirs).sentence()
-    'difference shown: +0.150 (95 % interval 0.088 to 0.213; p = 0.016; 8 pairs, only 8 instances)'
+    'difference shown: +0.150 (95 % interval 0.088 to 0.213; p = 0.016; only 8 pairs)'
     """
     if isinstance(statistic, str):
         check_known("statistic", statistic, ["mean"])
