@@ -130,7 +130,7 @@ class Gallery:
 class Section:
     """A heading with paragraphs, a list of sentences, code to copy, and tables, figures and galleries.
 
-    A section with a ``verdict`` shows it side by side with a gallery. The content of a ``folded`` section is collapsed.
+    In HTML, a ``verdict`` is shown side by side with the section's gallery, and a ``folded`` section is collapsed.
     """
 
     name: str
