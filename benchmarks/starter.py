@@ -27,13 +27,12 @@ MEASURES = {"auroc": "AUROC", "average_precision": "AP", "pointing": "pointing"}
 
 
 def cell(value: dict[str, Any] | None, difference: bool = False) -> str:
-    """Return an estimate with its interval; a difference that is not shown says so."""
+    """Return an estimate with its interval, and the verdict on a difference that is not shown."""
     if not value or value.get("estimate") is None:
         return "–"
-    if difference and not value.get("shown"):
-        return "no difference shown"
     sign = "+" if difference else ""
-    return f"{value['estimate']:{sign}.3f} ({value['low']:{sign}.3f} to {value['high']:{sign}.3f})"
+    verdict = f": {value['verdict']}" if difference and not value["shown"] else ""
+    return f"{value['estimate']:{sign}.3f} ({value['low']:{sign}.3f} to {value['high']:{sign}.3f}){verdict}"
 
 
 def row(name: str, of_metrics: dict[str, Any], count: object) -> str:
@@ -103,7 +102,7 @@ def _beside(table: dict[str, list[Any]], chosen: list[int], measures: Iterable[s
         found[name] = {
             "model": _plain(bootstrap(model, clusters=patients)),
             "prior": _plain(bootstrap(prior, clusters=patients)),
-            "difference": {**_plain(difference), "shown": difference.shown},
+            "difference": {**_plain(difference), "shown": difference.shown, "verdict": difference.verdict},
         }
     return found
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from rightlung.audit import Audit, audit
 from rightlung.audit.gallery import answers_of, at_shares, case_tiles, choose, remarks
@@ -26,14 +25,17 @@ def half_right(study: Study, phrase: Phrase, text: str) -> Heatmap:
 def test_the_best_and_the_worst_are_shown_no_study_twice_and_findings_in_turn(tmp_path: Path) -> None:
     done = audited(tmp_path, Cards(20), half_right, cases=3)
     best, worst = choose(done.table, 3)
-    assert [row["average_precision"] for row in best] == pytest.approx([1.0] * 3)
+    gains = [row["average_precision"] - row["prior_average_precision"] for row in best]
+    assert gains == sorted(gains, reverse=True)
+    rows = [row for row in done.table.to_pylist() if row["condition"] == "none" and row["findings"] == ["lung opacity"]]
+    assert gains[0] == np.nanmax([row["average_precision"] - row["prior_average_precision"] for row in rows])
     assert max(row["average_precision"] for row in worst) < 0.1 or {"cardiomegaly"} & set(worst[-1]["findings"])
     assert len({row["study"] for row in (*best, *worst)}) == 6
     for rows in (best, worst):
         assert {row["findings"][0] for row in rows} == {"lung opacity", "cardiomegaly"}
     text = done.page.read_text(encoding="utf-8")
     shown = text[text.index('id="cases"') : text.index('id="overall"')]
-    assert shown.index("Best average precision") < shown.index("Worst average precision")
+    assert shown.index("Best: average precision, model − prior") < shown.index("Worst: average precision")
     assert shown.count("<img ") == 18  # three pictures a case
     assert all(re.findall(r'<img [^>]*alt="([^"]*)"', shown))
     for label in ("target", "model&#39;s map", "prior&#39;s map"):
@@ -90,7 +92,7 @@ def detected(folder: Path, boxes: list[ScoredBox]) -> Audit:
 def test_the_boxes_of_a_detector_are_drawn_and_it_gives_no_abstention(tmp_path: Path) -> None:
     done = detected(tmp_path, [ScoredBox(Box(0.1, 0.2, 0.4, 0.6), 0.7)])
     text = done.page.read_text(encoding="utf-8")
-    assert text.count("<figcaption>model&#39;s boxes</figcaption>") == 2
+    assert text.count("<figcaption>model&#39;s boxes</figcaption>") == 3  # typical, best and worst
     assert "The predictions contain no abstention values." in text
     assert "never abstains" not in text
     (row,) = at_shares(done.table, [0.5])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ def test_an_oracle_scores_one_and_beats_the_prior(oracle: dict[str, Any]) -> Non
         assert oracle["overall"][metric]["difference"]["shown"]
         assert oracle["overall"][metric]["difference"]["low"] > 0
     assert oracle["overall"]["auroc"]["model"]["phrases"] == 120  # three of four phrases have a target
-    assert "beats the image-blind prior" in oracle["summary"][0]
+    assert [one["mark"] for one in oracle["verdict"]] == ["yes"] * 4
+    assert oracle["summary"][3].startswith("The model beats the image-blind prior. Average precision: model 1.00")
     named, from_image = (oracle["sides"][name] for name in ("named", "from_image"))
     assert named["model"]["estimate"] == from_image["model"]["estimate"] == 1.0
     assert named["prior"]["estimate"] == 1.0  # the words say it
@@ -47,7 +49,7 @@ def test_an_oracle_follows_swapped_words_and_abstains_where_there_is_nothing(ora
 def test_a_mirrored_oracle_is_never_on_the_findings_side(tmp_path: Path) -> None:
     result = audited(tmp_path, Cards(40), lambda *asked: true_map(*asked).mirrored()).result
     assert [result["sides"][name]["model"]["estimate"] for name in ("named", "from_image")] == [0.0, 0.0]
-    assert "is worse than the image-blind prior" in result["summary"][0]
+    assert "is worse than the image-blind prior" in result["summary"][3]
 
 
 def test_the_prior_as_a_model_shows_no_difference_from_the_prior(tmp_path: Path) -> None:
@@ -60,7 +62,9 @@ def test_the_prior_as_a_model_shows_no_difference_from_the_prior(tmp_path: Path)
     for value in result["overall"].values():
         assert value["difference"]["estimate"] == pytest.approx(0.0, abs=1e-12)
         assert not value["difference"]["shown"]
-    assert result["summary"][0].startswith("The model shows no difference from the image-blind prior")
+    assert [one["mark"] for one in result["verdict"]] == ["not tested"] * 3 + ["unclear"]
+    assert result["summary"][3].startswith("The model shows no difference from the image-blind prior")
+    assert "0.00 (0.00 to 0.00; 27 patients): no difference shown." in result["summary"][3]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +82,13 @@ def test_a_blind_grounder_loses_nothing_by_what_it_cannot_see(
     assert seen["moved"]["moved_mass"]["low"] > 0
     said = " ".join(result["summary"])
     assert f"none of the {unseen['questions']} maps changes" in said
-    assert "no change of average precision (against the original target) is shown" in said
+    image, words, side, _ = result["verdict"]
+    blind, sighted = ([words, side], image) if blind_to == "swap-sides" else ([image], words)
+    assert (sighted["mark"], {one["mark"] for one in blind}) == ("yes", {"no"})
+    assert all(one["detail"].startswith(f"None of the {unseen['questions']} maps changes. With") for one in blind)
+    assert blind[0]["detail"].endswith(
+        "average precision changes by 0.00 (0.00 to 0.00; 27 patients): no difference shown."
+    )
     assert "The model never abstains." in said
     assert "Abstention" not in said
 
@@ -96,8 +106,11 @@ def test_a_map_that_changes_without_scoring_otherwise_is_said_to_change(tmp_path
     assert swapped.moved["moved_mass"].value == pytest.approx(1.0)
     assert swapped.moved["moved_peak"].value == pytest.approx(7 / 8)  # between the middles of the corner cells
     said = " ".join(done.result["summary"])
-    assert "Swapping left and right in the words: map change (total variation, 0–1) 1.00 (1.00 to 1.00)" in said
-    assert "With left and right swapped, no change of average precision (against the original target) is shown." in said
+    assert (
+        "Swapping left and right in the words: map change (total variation, 0–1) 1.00 (1.00 to 1.00; 20 patients)"
+        in said
+    )
+    assert "The map changes with the words, but it is not shown to gain from it. With left and right swapped" in said
     assert done.found.conditions["exchange-image"].moved["moved_mass"].n == 120  # also of phrases without a target
 
 
@@ -106,8 +119,27 @@ def test_a_model_that_notices_a_wrong_side_is_said_to_abstain_more(tmp_path: Pat
         return Heatmap(true_map(study, phrase, phrase.text).values, abstention=0.2 if text == phrase.text else 0.9)
 
     said = " ".join(audited(tmp_path, Cards(20), doubting).result["summary"])
-    assert "Abstention changes by +0.70 (0.70 to 0.70)." in said
-    assert "Abstention shows no change." in said  # with another image it asks in the same words
+    assert "Abstention changes by +0.70 (0.70 to 0.70; 13 patients)." in said
+    assert "Abstention changes by 0.00 (0.00 to 0.00; 13 patients): no difference shown." in said  # asked the same
+
+
+def test_three_patients_are_too_few_to_tell_and_every_interval_says_so(tmp_path: Path) -> None:
+    done = audited(tmp_path, Cards(4), true_map)
+    assert done.result["counts"]["patients"] == 3
+    assert [one["mark"] for one in done.result["verdict"]] == ["unclear"] * 4
+    for sentence in done.result["summary"][:4]:
+        assert sentence.startswith("Too few patients to tell whether the m")
+        assert "only 3 patients): too few patients to tell." in sentence
+    said = " ".join(done.result["summary"])
+    assert "too few patients to tell for lung opacity, cardiomegaly" in said
+    difference = plain(done.result)["overall"]["auroc"]["difference"]
+    assert difference["verdict"] == "too few patients to tell"
+    assert difference["warning"] == "only 3 patients: the interval is unreliable"
+    page = done.page.read_text(encoding="utf-8")
+    assert "Only 3 patients: all intervals on this page are too narrow to rely on." in page
+    assert "† Fewer than 10 patients: the interval is too narrow to rely on." in page
+    for text in (page, said):
+        assert not re.search(r"100 to 100 %\)|1\.00 to 1\.00\)(?! †)", text)
 
 
 def test_the_order_of_rows_changes_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.audit import Audit, audit
 from rightlung.core import Study
+from rightlung.measuring.measures import find_measure
 from rightlung.results.estimate import BootstrapSettings
 from tests.audit.cards import Cards, audited, diagonal_map, true_map, write_answers
 from tests.pages import Outline
@@ -52,18 +54,17 @@ def outline(text: str) -> Outline:
 
 def test_the_page_has_its_sections_in_order_and_tables_of_groups_are_folded(text: str, outline: Outline) -> None:
     assert [heading[3:] for heading in outline.headings if heading.startswith("h2")] == [
-        "Findings", "Best and worst cases", "Compared with the image-blind prior", "Left and right",
-        "Effect of changing the phrase or the image", "Results by group", "Abstention", "Next steps",
-        "Source and settings",
+        "Verdict", "Cases", "Model and prior", "Left and right", "Changed phrase or image", "Groups", "Abstention",
+        "Next steps", "Definitions", "Source and settings",
     ]  # fmt: skip
     navigation = text[text.index("<nav") : text.index("</nav>")]
     assert re.findall(r'href="#([^"]+)"', navigation) == [
-        "summary", "cases", "overall", "sides", "conditions", "groups", "abstention", "next", "facts",
+        "verdict", "cases", "overall", "sides", "conditions", "groups", "abstention", "next", "definitions", "facts",
     ]  # fmt: skip
     assert outline.tags.count("caption") == outline.tags.count("table") > 10
     folded = re.findall(r'<details id="([^"]+)">', text)
     assert {"finding-auroc", "size-average-precision", "side-pointing", "polarity-auroc", "left-0"} <= set(folded)
-    assert "finding-average-precision" in set(outline.values("id")) - set(folded)  # the first of the section is open
+    assert {"overall-2", "sides-2", "changes"} <= set(outline.values("id")) - set(folded)
     assert len(text) < 5_000_000
 
 
@@ -76,9 +77,12 @@ def test_what_came_from_a_file_is_shown_and_never_obeyed(text: str) -> None:
 
 def test_the_figures_compare_the_model_with_the_prior(text: str) -> None:
     drawn = re.findall(r"<svg (?!class).*?</svg>", text, re.DOTALL)
-    headline, findings = drawn
-    for label in ("original", "left and right swapped in the phrase", "another patient's image", "AUROC"):
+    first, headline, findings = drawn
+    for label in ("original", "left and right swapped", "another patient's image", "average precision"):
+        assert label in first
         assert label in headline
+    assert "AUROC" in headline
+    assert "AUROC" not in first
     assert "lung opacity (32)" in findings
     assert all("image-blind prior" in one for one in drawn)
     assert "Mean over phrases with 90 % confidence intervals" in text
@@ -89,8 +93,59 @@ def test_the_json_holds_what_the_page_shows_and_no_nan(done: Audit, text: str) -
     assert written["summary"] == done.result["summary"]
     assert written["note"] == NOT_A_MEDICAL_DEVICE
     assert text.count(done.result["protocol"]["hash"]) >= 4
-    for sentence in written["summary"]:
-        assert sentence.replace("'", "&#39;") in text
+    assert len(written["verdict"]) == 4
+    for one, sentence in zip(written["verdict"], written["summary"], strict=False):
+        assert sentence == f"{one['text']} {one['detail']}"
+        assert f"<strong>{one['text']}</strong> {one['detail']}".replace("'", "&#39;") in text
+
+
+def test_the_first_screen_is_the_verdict_with_one_picture_and_one_figure(text: str) -> None:
+    first = text[text.index('class="verdict"') : text.index('id="cases"')]
+    assert first.count('class="mark"') == 4
+    assert first.count("<img ") == 1
+    assert first.count("<svg ") == 1
+    assert "<table" not in first
+    assert "<figcaption>model&#39;s map</figcaption>" in first
+    assert text.index("<table") > text.index('id="cases"')
+
+
+def test_every_measure_is_explained_on_hovering_and_in_a_list(done: Audit, text: str) -> None:
+    named = {
+        *done.found.overall,
+        *(name for one in done.found.conditions.values() for name in (*one.change, *one.moved)),
+    }
+    definitions = text[text.index('id="definitions"') :]
+    for measure in map(find_measure, named):
+        meaning = html.escape(measure.meaning).replace("&#x27;", "&#39;")
+        assert f'<abbr title="{meaning}" tabindex="0">{measure.title}</abbr>'.replace("'s side", "&#39;s side") in text
+        assert meaning in definitions
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium to lay out the page")
+def test_the_verdict_fits_the_first_screen_and_the_page_is_half_as_long(tmp_path: Path) -> None:
+    """Without the verdict and with open tables, the page of these cards was 10,347 pixels high."""
+    done = audited(tmp_path, Cards(40), true_map, cases=6)
+    text = done.page.read_text(encoding="utf-8")
+    probe = "<script>document.title = document.querySelector('.verdict').getBoundingClientRect().bottom"
+    probe += " + ' ' + document.documentElement.scrollHeight</script>"
+    policy = re.compile('<meta http-equiv="Content-Security-Policy"[^>]*>')  # which forbids the script
+    (tmp_path / "measured.html").write_text(
+        policy.sub("", text).replace("</body>", f"{probe}</body>"), encoding="utf-8"
+    )
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--window-size=1366,768",
+        f"--user-data-dir={tmp_path}/browser",
+    ]
+    found = subprocess.run(
+        [*command, "--dump-dom", (tmp_path / "measured.html").as_uri()], capture_output=True, text=True, timeout=120
+    )
+    title = re.search(r"<title>([\d.]+) (\d+)</title>", found.stdout)
+    assert title is not None, found.stderr
+    assert float(title[1]) <= 768
+    assert int(title[2]) <= 10_347 // 2
 
 
 def test_the_next_steps_can_be_pasted_whatever_the_folder_is_called(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_page_begins_with_what_was_found_and_obeys_nothing(analysed: Analysi
         "h2 Left out, and notes", "h2 Source and settings",
     ]  # fmt: skip
     assert outline.tags.index("figure") < outline.tags.index("table")
-    assert outline.tags.count("details") == outline.tags.count("table")  # all folded
+    assert outline.tags.count("details") == outline.tags.count("table") + 1  # all folded, and the settings
     assert "script" not in outline.tags
     for sentence in analysed.result["summary"]:
         assert sentence.replace("'", "&#39;") in text

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.pages.content import Page, Section
+from rightlung.pages.content import MarkedSentence, Page, Section
 from rightlung.pages.html import render_html
+from rightlung.pages.markdown import render_markdown
 from tests.pages import Outline
 from tests.pages.samples import HOSTILE, page, table
 
@@ -83,6 +84,19 @@ def test_figures_are_inline_and_take_their_colours_from_the_page(text: str) -> N
     variables = set(re.findall(r"var\((--\w+)\)", "".join(drawn)))
     dark = text[text.index("prefers-color-scheme: dark") :]
     assert all(f"{variable}:" in dark for variable in variables)
+
+
+def test_a_verdict_has_marks_that_can_be_read_aloud_and_a_folded_section_is_closed() -> None:
+    said = [MarkedSentence("yes", f"It does {HOSTILE}.", "By 0.5."), MarkedSentence("not tested", "Nobody asked.")]
+    made = Page("T", "L", [Section("verdict", "Verdict", verdict=said), Section("next", "Next", code="x", folded=True)])
+    text = render_html(made)
+    assert text.count('<section aria-labelledby="verdict" class="verdict">') == 1
+    assert '<li class="yes"><span class="mark" role="img" aria-label="yes">✓</span>' in text
+    assert '<li class="not-tested"><span class="mark" role="img" aria-label="not tested">–</span>' in text
+    assert "<p><strong>Nobody asked.</strong></p>" in text
+    assert "<script" not in text
+    assert '<details><summary><h2 id="next">Next</h2></summary>' in text
+    assert "\n- – **Nobody asked.**\n" in render_markdown(made)
 
 
 def test_a_page_without_warning_and_facts_has_neither_and_names_are_unlike() -> None:

@@ -33,6 +33,8 @@ def test_an_interval_decides_only_where_all_of_it_lies_on_one_side() -> None:
     assert verdict_on(interval(-0.1, 0.3), above=0.0) == NEITHER
     assert verdict_on(interval(-0.5, -0.3), below=-0.4) == NEITHER
     assert verdict_on(interval(-0.6, -0.5), below=-0.4) == YES
+    assert verdict_on(Estimate(0.2, 0.1, 0.3, 20, 5), above=0.0) == "too few patients to tell"  # p is at least 0.0625
+    assert verdict_on(Estimate(0.2, 0.1, 0.3, 20, 6), above=0.0) == YES
     assert verdict_on(Estimate(0.3), above=0.0) == UNKNOWN  # a number without an interval
     assert verdict_on(Estimate(math.nan), above=0.0) == UNKNOWN
 

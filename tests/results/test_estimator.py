@@ -49,7 +49,7 @@ def test_each_difference_is_that_of_a_single_comparison_also_when_it_is_deferred
     firsts, seconds = [COLUMNS[0], COLUMNS[1], COLUMNS[2]], [COLUMNS[5], COLUMNS[0], COLUMNS[4]]
     for first, second, found in zip(firsts, seconds, estimator.differences(firsts, seconds), strict=True):
         alone = paired_difference(first, second, clusters=PATIENTS, resamples=300, flips=2000, seed=3)
-        assert found == Comparison.tested(alone, alone.p)
+        assert found == Comparison.tested(alone, alone.p, alone.smallest_p)
         assert found.p == estimator.p_values([first - second])[0]
     assert estimator.difference(COLUMNS[0], COLUMNS[5]) == estimator.differences(firsts, seconds)[0]
     deferred = Deferred(estimator)
@@ -151,4 +151,31 @@ def test_a_comparison_of_too_few_patients_cannot_be_told() -> None:
         found = estimator.difference(values * (-1) ** np.arange(patients), np.zeros(patients))
         assert (found.patients, found.verdict) == (patients, verdict)
     assert estimator.difference(values, np.zeros(6)).verdict == "difference shown"  # p = 2 / 64
-    assert "verdict" not in found.as_json()
+    assert found.as_json()["verdict"] == "no difference shown"
+
+
+def test_holms_correction_can_leave_too_few_patients_to_tell() -> None:
+    values = np.random.default_rng(1).normal(0.0, 1.0, (7, 8))
+    values -= values.mean(axis=1, keepdims=True)  # nothing to show in any of seven tests of eight patients
+    estimator = Estimator(range(8), SETTINGS)
+    alone = estimator.differences(list(values), [np.zeros(8)] * 7)
+    assert {(one.smallest_p, one.verdict) for one in alone} == {(2 / 2**8, "no difference shown")}
+    together = estimator.adjusted(alone)
+    assert [one.smallest_p for one in together] == pytest.approx([7 * 2 / 2**8] * 7)  # 0.055
+    assert {one.verdict for one in together} == {"too few patients to tell"}
+    assert together[0].as_json() | {"verdict": None} != alone[0].as_json() | {"verdict": None}
+    clear = estimator.differences([values[0], np.arange(1.0, 9.0)], [np.zeros(8)] * 2)
+    first, second = estimator.adjusted(clear)
+    assert (first.verdict, second.verdict) == ("no difference shown", "difference shown")
+    assert (first.smallest_p, second.smallest_p) == pytest.approx((2 * 2 / 2**8, 2 * 2 / 2**8))
+    untested, _ = estimator.adjusted(clear, [False, True])
+    assert untested.verdict == "too few patients to tell"
+
+
+def test_an_interval_of_fewer_than_ten_patients_warns() -> None:
+    for patients in (3, 9, 10):
+        found = Estimator(range(patients), SETTINGS).mean(np.arange(float(patients)))
+        warning = f"only {patients} patients: the interval is unreliable" if patients < 10 else None
+        assert (found.patients, found.warning) == (patients, warning)
+        assert found.as_json().get("warning") == warning
+    assert Estimator(["a", "a"], SETTINGS).mean(np.array([0.0, 1.0])).warning is None  # no interval at all

@@ -289,3 +289,18 @@ def test_wrong_arguments_are_refused_by_name(change: dict[str, Any], sentence: s
     with pytest.raises(InputError) as caught:
         bootstrap(arguments.pop("values"), **arguments)
     assert sentence in str(caught.value)
+
+
+def test_an_interval_of_three_patients_misleads_and_warns() -> None:
+    generator = np.random.default_rng(31)
+    patients = np.repeat(np.arange(3), 4)
+    null = [np.repeat(generator.normal(size=3), 4) + 0.1 * generator.normal(size=12) for _ in range(300)]
+    found = [bootstrap(values, clusters=patients, resamples=500) for values in null]
+    wrong = np.mean([one.excludes(0.0) for one in found])
+    assert 0.2 < wrong < 0.45  # six times as often as the 5 % that it promises
+    assert {one.warning for one in found} == {"only 3 clusters: the interval is unreliable"}
+    assert all(one.sentence().endswith("; only 3 clusters)") for one in found)
+    enough = bootstrap(generator.normal(size=20), clusters=np.repeat(np.arange(10), 2), resamples=200)
+    assert (enough.clusters, enough.warning) == (10, None)
+    assert enough.sentence().endswith("; 10 clusters)")
+    assert bootstrap([0.1, 0.5, 0.2], resamples=200).warning == "only 3 instances: the interval is unreliable"

@@ -12,7 +12,14 @@ from scipy import stats
 
 from rightlung.core.errors import InputError
 from rightlung.scoring.recognition import auroc
-from rightlung.scoring.statistics import bootstrap, paired_difference, paired_differences, pearson, sign_flip_test
+from rightlung.scoring.statistics import (
+    bootstrap,
+    paired_difference,
+    paired_differences,
+    pearson,
+    sign_flip_test,
+    smallest_p,
+)
 
 
 def test_the_interval_is_that_of_the_differences() -> None:
@@ -99,8 +106,8 @@ def test_sentences_say_first_whether_a_difference_is_shown() -> None:
     lone = paired_difference([0.5, 0.6], [0.1, 0.2], clusters=["a", "a"])
     assert not lone.shown
     assert math.isnan(lone.p)
-    assert lone.sentence() == "no difference shown: one cluster only: nothing to resample"
-    assert paired_difference([], []).sentence() == "no difference shown: no instance has a defined value"
+    assert lone.sentence() == "too few patients to tell: one cluster only: nothing to resample"
+    assert paired_difference([], []).sentence() == "too few patients to tell: no instance has a defined value"
 
 
 def test_under_no_difference_the_test_rejects_about_as_often_as_it_says() -> None:
@@ -159,9 +166,22 @@ def test_a_difference_is_shown_only_if_the_p_value_shows_it_whatever_the_interva
     assert result.excludes(0.0)
     assert result.p == 0.5  # of the four ways to flip two patients, two are as extreme
     assert not result.shown
-    assert result.sentence().startswith("no difference shown")
+    assert result.sentence().startswith("too few patients to tell: +0.425 (95 % interval 0.100 to 0.750; p = 0.500")
     assert not paired_difference([0.5] * 4, [0.25] * 4, resamples=100).shown  # p = 2/16, without width
     assert paired_difference([0.5] * 8, [0.25] * 8, resamples=1000).shown  # p = 2/256, without width
+
+
+@pytest.mark.parametrize("flips", [100, 300])
+def test_the_smallest_p_value_is_the_one_of_differences_that_all_have_one_sign(flips: int) -> None:
+    for patients in range(2, 12):
+        clear = paired_difference(1 + np.arange(patients) / 100, np.zeros(patients), flips=flips, resamples=200)
+        assert clear.p >= clear.smallest_p > 0
+        if clear.exact:
+            assert clear.p == clear.smallest_p == 2 / 2**patients
+    assert [smallest_p(patients, 10_000) for patients in (5, 8)] == [0.0625, 0.0078125]
+    assert smallest_p(50, 10) == 1 / 11  # ten random patterns can never give p < 0.05
+    few = paired_difference([0.3, 0.4] * 25, [0.1, 0.1] * 25, flips=10)
+    assert few.verdict == "too few patients to tell"
 
 
 def test_many_columns_are_compared_as_each_alone() -> None:

@@ -1,4 +1,4 @@
-"""Show the best and worst cases: the radiograph with its target, the model's map and the prior's map."""
+"""Show a typical case, and the best and worst cases with the target, the model's map and the prior's map."""
 
 from __future__ import annotations
 
@@ -28,42 +28,55 @@ Row = Mapping[str, Any]
 def galleries(
     table: Any, predictions: Predictions, source: Source, prior: LocationPrior | None, count: int = 6
 ) -> list[Gallery]:
-    """Return galleries of the best and worst cases; a case whose image cannot be read has no pictures."""
+    """Return galleries of a typical case and the best and worst cases.
+
+    The typical case has the median average precision. A case whose image cannot be read has no pictures.
+    """
     best, worst = choose(table, count)
-    answers = answers_of(predictions, [(row["study"], row["query"]) for row in (*best, *worst)])
-    caption = "Green: target. Orange: predicted boxes. The patient's right (R) is on the image's left."
+    typical = at_shares(table, [0.5]) if count else []
+    answers = answers_of(predictions, [(row["study"], row["query"]) for row in (*typical, *best, *worst)])
+    colours = "Green: target. Orange: predicted boxes. The patient's right (R) is on the image's left."
+    best_title = "Best: average precision, model − prior" if prior is not None else "Best: average precision"
+    found = [
+        ("typical", "Typical case", "A typical case (median average precision). Green: target.", typical),
+        ("best", best_title, colours, best),
+        ("worst", "Worst: average precision", colours, worst),
+    ]
     return [
-        Gallery(
-            name,
-            f"{name.title()} average precision",
-            caption,
-            [_case(row, answers.get((row["study"], row["query"])), source, prior) for row in rows],
-        )
-        for name, rows in (("best", best), ("worst", worst))
+        Gallery(name, title, caption, [_case(row, answers, source, prior, name == "typical") for row in rows])
+        for name, title, caption, rows in found
         if rows
     ]
 
 
-def _case(row: Row, answer: Grounding | None, source: Source, prior: LocationPrior | None) -> Case:
+def _case(
+    row: Row, answers: Mapping[tuple[str, str], Grounding], source: Source, prior: LocationPrior | None, alone: bool
+) -> Case:
+    """Return a case with its pictures, or with the model's map alone."""
     scores = (
-        f"average precision {number(row['average_precision'])} (prior {number(row.get('prior_average_precision'))}), "
-        f"AUROC {number(row['auroc'])}, pointing {number(row['pointing'])}"
+        f"average precision {number(row['average_precision'])} (prior {number(row.get('prior_average_precision'))})"
     )
-    notes = [scores, *remarks(row), f"study {row['study']}, {row['query']}"]
+    notes = ["; ".join([scores, *remarks(row)]) + f". Study {row['study']}, {row['query']}"]
     try:
-        pictures = [(label, partial(draw, tile, SIDE)) for label, tile in case_tiles(row, source, answer, prior)]
+        tiles = case_tiles(row, source, answers.get((row["study"], row["query"])), None if alone else prior)
+        pictures = [(label, partial(draw, tile, 2 * SIDE if alone else SIDE)) for label, tile in tiles]
     except InputError as error:
         pictures = []
         notes.append(f"no picture: {error}")
-    return Case(row["phrase"], pictures, notes)
+    return Case(row["phrase"], pictures[-1:] if alone else pictures, notes)
 
 
 def choose(table: Any, count: int) -> tuple[list[Row], list[Row]]:
-    """Return the rows with the highest and lowest average precision, with distinct studies and varied findings."""
+    """Return the best and worst rows, with distinct studies and varied findings.
+
+    The best have the largest average precision above the prior's (where there is a prior), the worst the lowest.
+    """
     ordered, most = _ordered(table), 60 * max(count, 1)
-    places = np.arange(len(ordered))
-    best = _varied(ordered.take(places[::-1][:most]).to_pylist(), count, set())
-    return best, _varied(ordered.take(places[:most]).to_pylist(), count, {row["study"] for row in best})
+    gain = ordered.column("average_precision").to_numpy()
+    if "prior_average_precision" in ordered.column_names:
+        gain = gain - ordered.column("prior_average_precision").to_numpy()
+    best = _varied(ordered.take(np.argsort(-gain, kind="stable")[:most]).to_pylist(), count, set())
+    return best, _varied(ordered.slice(0, most).to_pylist(), count, {row["study"] for row in best})
 
 
 def at_shares(table: Any, shares: Sequence[float], sided: bool = False) -> list[Row]:

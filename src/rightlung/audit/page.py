@@ -1,23 +1,26 @@
-"""Lay out the page of an audit: the findings, one figure, then the tables."""
+"""Lay out the page of an audit: the verdict with one picture and one figure, the cases, then the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rightlung.audit.summary import left_out_note
+from rightlung.audit.summary import details, left_out_note, verdicts
 from rightlung.measuring.measures import find_measure
-from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
+from rightlung.pages.content import FEW, FEW_NOTE, Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
-from rightlung.pages.numbers import span, verdict
-from rightlung.results.estimate import Estimate
-from rightlung.results.groups import FEW_PATIENTS, HEADLINE, Breakdown, GroupResult, PriorComparison
+from rightlung.pages.numbers import span
+from rightlung.results.estimate import Comparison, Estimate
+from rightlung.results.groups import HEADLINE, Breakdown, ConditionChanges, GroupResult, PriorComparison
+from rightlung.scoring.statistics import FEW_CLUSTERS
+
+SHOWN_PROBLEMS, SHOWN_FINDINGS = 50, 12
 
 _GROUP_TITLES = {
     "finding": "By finding",
     "size": "By target size",
     "side": "By target side",
-    "side_named": "By side named in the phrase",
+    "side_named": "By named side",
     "region": "By anatomical region",
     "kind": "By target type",
     "polarity": "By polarity",
@@ -29,7 +32,7 @@ _GROUP_NOTES = {
     "finding": "A phrase that asserts several findings counts for each.",
 }
 CONDITION_TITLES = {
-    "swap-sides": "Left and right swapped in the phrase",
+    "swap-sides": "Left and right swapped",
     "exchange-image": "Another patient's image",
     "random-sentence": "Another patient's sentence",
     "synthetic": "Synthetic sentence instead of the phrase",
@@ -40,54 +43,65 @@ _PRIOR = (
     "reads the words and never sees the image, so only a score above the prior shows that the model uses the image. "
     "AUROC looks high even for poor maps, because most of an image is obviously outside the target."
 )
+_OUTCOME = Column(
+    "outcome",
+    "text",
+    "A difference is shown if its interval excludes zero and the sign-flip test over patients is significant (in "
+    "tables by group, after Holm's correction for all rows). With too few patients, no result could be significant.",
+)
 
 
 def make_page(
     result: Mapping[str, Any], found: Breakdown, galleries: Sequence[Gallery], next_steps: Sequence[str] = ()
 ) -> Page:
     """Return the page for an audit's result (see `run.audit`)."""
-    counts, protocol = result["counts"], result["protocol"]
+    counts, protocol, said = result["counts"], result["protocol"], details(found)
     listed = [*result["problems"], *result["notes"]]
-    more = [f"… and {len(listed) - 50} more, in audit.json"] if len(listed) > 50 else []
+    hidden = len(listed) - SHOWN_PROBLEMS
+    more = [f"… and {hidden} more, in audit.json"] if hidden > 0 else []
     basis = (
         f"{100 * protocol['level']:g} % confidence intervals (bootstrap over patients); protocol {protocol['hash']}."
     )
+    first = [gallery for gallery in galleries if gallery.name == "typical"]
     sections = [
-        Section("summary", "Findings", items=result["summary"], parts=[*_headline(found, protocol["level"])]),
-        Section("cases", "Best and worst cases", parts=galleries),
-        Section("overall", "Compared with the image-blind prior", [_PRIOR], parts=[*_overall(found, basis)]),
+        Section("verdict", "Verdict", parts=[*first, *_headline(found, HEADLINE[:1], basis)], verdict=verdicts(found)),
+        Section("cases", "Cases", parts=[gallery for gallery in galleries if gallery not in first]),
+        Section("overall", "Model and prior", [_PRIOR], parts=[*_overall(found, basis)]),
         Section("sides", "Left and right", parts=[*_sides(found, basis)]),
-        Section("conditions", "Effect of changing the phrase or the image", parts=[*_conditions(found)]),
-        Section("groups", "Results by group", [_GROUPS_NOTE], parts=[*_groups(found)]),
-        Section("abstention", "Abstention", [_abstention_note(found)], parts=[*_abstention(found, basis)]),
-        Section("problems", "Left out", items=[*listed[:50], *more]),
-        Section("next", "Next steps", code="\n".join(next_steps)),
+        Section("conditions", "Changed phrase or image", said["conditions"], parts=[*_conditions(found, basis)]),
+        Section("groups", "Groups", said["groups"], parts=[*_groups(found)]),
+        Section("abstention", "Abstention", said["abstention"], parts=[*_abstention(found, basis)]),
+        Section("problems", "Left out", items=[*listed[:SHOWN_PROBLEMS], *more], folded=len(listed) > 5),
+        Section("next", "Next steps", code="\n".join(next_steps), folded=True),
+        Section("definitions", "Definitions", parts=[_definitions(found)], folded=True),
     ]
     lead = (
-        f"Does the model look at the image? {counts['phrases']:,} phrases from {counts['studies']:,} studies of "
-        f"{counts['patients']:,} patients ({result['source']}). Protocol {protocol['hash']}."
+        f"{counts['phrases']:,} phrases from {counts['studies']:,} studies of {counts['patients']:,} patients "
+        f"({result['source']}). Protocol {protocol['hash']}."
     )
     facts = {
         name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         for name, value in protocol.items()
     }
-    return Page(f"Audit of {result['model'] or 'a model'}", lead, sections, facts)
+    few = counts["patients"] < FEW_CLUSTERS
+    warning = (
+        f"Only {counts['patients']} patients: all intervals on this page are too narrow to rely on." if few else ""
+    )
+    return Page(f"Audit of {result['model'] or 'a model'}", lead, sections, facts, warning)
 
 
-def _headline(found: Breakdown, level: float) -> Iterator[Figure]:
-    """Yield the figure of model and prior on the original phrases and under each condition."""
+def _headline(found: Breakdown, measures: Sequence[str], basis: str, folded: bool = False) -> Iterator[Figure]:
+    """Yield a figure of model and prior on the original phrases and under each condition."""
     if not found.overall:
         return
-    rows: dict[str, dict[str, PriorComparison]] = {"original": {name: found.overall[name] for name in HEADLINE}}
+    rows = {"original": dict(found.overall)}
     for name, title in CONDITION_TITLES.items():
         if name in found.conditions and found.conditions[name].compared_with_prior:
             rows[title[0].lower() + title[1:]] = dict(found.conditions[name].compared_with_prior)
-    panels = [_panel(name, [row[name] for row in rows.values()]) for name in HEADLINE]
-    caption = (
-        f"Mean over phrases with {100 * level:g} % confidence intervals. The prior reads the same words and never "
-        "sees the image."
-    )
-    yield panel_figure("headline", "Model and image-blind prior", caption, list(rows), panels)
+    panels = [_panel(name, [row[name] for row in rows.values()]) for name in measures]
+    caption = f"Mean over phrases with {basis} The prior reads the same words and never sees the image."
+    name = f"headline-{len(panels)}"
+    yield panel_figure(name, "Main measures, figure", caption, list(rows), panels, folded=folded)
 
 
 def _panel(measure: str, rows: Sequence[PriorComparison]) -> IntervalPanel:
@@ -96,81 +110,106 @@ def _panel(measure: str, rows: Sequence[PriorComparison]) -> IntervalPanel:
     return IntervalPanel(title=find_measure(measure).title, limits=(0.0, 1.0), series=series)
 
 
-def _compared_columns(first: str, counted: bool = True) -> list[Column]:
-    counts = [Column("phrases"), Column("patients")] if counted else []
-    return [Column(first, "text"), *counts, Column("model"), Column("prior"), Column("model − prior")]
+def _measure_cell(name: str) -> Cell:
+    known = find_measure(name)
+    return Cell(known.title, help=known.meaning)
 
 
-def _compared_row(name: str, value: PriorComparison, counted: bool = True, help: str = "") -> list[Cell]:
-    counts = [f"{value.model.n:,}", f"{value.model.patients:,}"] if counted else []
-    cells = [*counts, span(value.model), span(value.prior), verdict(value.difference)]
-    return [Cell(name, help), *map(Cell, cells)]
+def _difference_cells(difference: Comparison | None) -> list[Cell]:
+    there = difference is not None and difference.defined
+    outcome = difference.verdict if difference is not None and there else "–"
+    return [Cell(span(difference, signed=True, brief=True)), Cell(outcome)]
 
 
-def _overall(found: Breakdown, basis: str) -> Iterator[Table]:
-    if not found.overall:
-        return
-    ordered = [*HEADLINE, *(name for name in found.overall if name not in HEADLINE)]
-    rows = [
-        _compared_row(find_measure(name).title, found.overall[name], False, find_measure(name).meaning)
-        for name in ordered
-    ]
-    first = found.overall[HEADLINE[0]].model
-    caption = f"Means over {first.n:,} phrases from {first.patients:,} patients. {basis}"
-    yield Table("overall", "All measures", caption, _compared_columns("measure", False), rows)
+def _compared_columns(first: str) -> list[Column]:
+    numbers = ("phrases", "patients", "model", "prior", "model − prior")
+    return [Column(first, "text"), *map(Column, numbers), _OUTCOME]
+
+
+def _compared_row(first: Cell, value: PriorComparison) -> list[Cell]:
+    model, prior, difference = value
+    numbers = (f"{model.n:,}", f"{model.patients:,}", span(model, brief=True), span(prior, brief=True))
+    return [first, *map(Cell, numbers), *_difference_cells(difference)]
+
+
+def _compared_table(
+    name: str, title: str, caption: str, values: Mapping[str, PriorComparison], folded: bool = False
+) -> Table:
+    """Return a table with a row for each measure."""
+    rows = [_compared_row(_measure_cell(measure), value) for measure, value in values.items()]
+    return Table(name, title, caption, _compared_columns("measure"), rows, folded=folded)
+
+
+def _overall(found: Breakdown, basis: str) -> Iterator[Table | Figure]:
+    if found.overall:
+        main = {name: found.overall[name] for name in HEADLINE}
+        yield _compared_table("overall", "Main measures", f"Means over phrases. {basis}", main)
+        yield from _headline(found, HEADLINE, basis, folded=True)
+        yield _compared_table(
+            "measures", "All measures", f"Means over phrases. {basis}", main | dict(found.overall), True
+        )
 
 
 def _sides(found: Breakdown, basis: str) -> Iterator[Table]:
     titles = {"named": "named in the phrase", "from_image": "visible only in the image"}
     rows = [
-        _compared_row(title, one) for name, title in titles.items() if (one := getattr(found.sides, name)) is not None
+        _compared_row(Cell(title), one)
+        for name, title in titles.items()
+        if (one := getattr(found.sides, name)) is not None
     ]
     if rows:
         caption = f"Share of phrases with a one-sided finding for which the peak is on the correct side. {basis}"
         note = left_out_note(found.sides.left_out)
         notes = [f"{note[0].upper()}{note[1:]}. Only the difference from the prior shows use of the image."]
-        yield Table(
-            "sides", "Is the peak on the correct side?", caption, _compared_columns("side of the finding"), rows, notes
-        )
+        columns = _compared_columns("side of the finding")
+        yield Table("sides", "Is the peak on the correct side?", caption, columns, rows, notes)
 
 
-def _changed_row(measure: str, count: int, *texts: str) -> list[Cell]:
-    known = find_measure(measure)
-    return [Cell(known.title, known.meaning), *map(Cell, (f"{count:,}", *texts))]
+def _changed_row(first: Cell, change: Comparison, before: Estimate, after: Estimate) -> list[Cell]:
+    counts = [Cell(f"{change.n:,}"), Cell(f"{change.patients:,}")]
+    values = [Cell(span(one, brief=True)) for one in (before, after)]
+    return [first, *counts, *values, *_difference_cells(change)]
 
 
-def _conditions(found: Breakdown) -> Iterator[Table]:
-    for place, (name, changes) in enumerate(found.conditions.items()):
-        title = CONDITION_TITLES.get(name, f"Condition {name}")
-        rows = []
-        for measure, change in changes.change.items():
-            before, after = changes.values[measure].before, changes.values[measure].after
-            rows.append(_changed_row(measure, change.n, span(before), span(after), verdict(change)))
-        rows += [_changed_row(measure, one.n, "–", span(one), "–") for measure, one in changes.moved.items()]
-        columns = [Column("measure", "text"), Column("phrases"), Column("original"), Column("changed")]
-        notes = []
-        if changes.follows_words is not None:
-            share = span(changes.follows_words)
-            notes.append(f"Share of one-sided phrases for which the peak is on the side now named: {share}.")
-        caption = (
-            f"{changes.questions:,} phrases, original and changed." if rows else "No phrase was asked in both forms."
-        )
-        yield Table(f"condition-{place}", title, caption, [*columns, Column("paired difference")], rows, notes)
+def _changed_columns(first: str) -> list[Column]:
+    numbers = ("phrases", "patients", "original", "changed", "paired difference")
+    return [Column(first, "text"), *map(Column, numbers), _OUTCOME]
+
+
+def _conditions(found: Breakdown, basis: str) -> Iterator[Table]:
+    titles = {name: CONDITION_TITLES.get(name, f"Condition {name}") for name in found.conditions}
+    main, name = HEADLINE[0], find_measure(HEADLINE[0]).title
+    rows = [
+        _changed_row(Cell(titles[condition]), changes.change[main], *vars(changes.values[main]).values())
+        for condition, changes in found.conditions.items()
+        if main in changes.change
+    ]
+    if rows:
+        caption = f"{name[0].upper()}{name[1:]} against the original target. {basis}"
+        yield Table("changes", f"Change of {name}", caption, _changed_columns("change"), rows)
+    for place, (condition, changes) in enumerate(found.conditions.items()):
+        yield _condition_table(f"condition-{place}", titles[condition], changes)
         if changes.compared_with_prior:
-            rows = [
-                _compared_row(find_measure(measure).title, value, False)
-                for measure, value in changes.compared_with_prior.items()
-            ]
+            title = f"{titles[condition]}: model and prior"
             caption = "Scores under the change, compared with the prior given the same words."
-            columns = _compared_columns("measure", False)
-            yield Table(f"left-{place}", f"{title}: compared with the prior", caption, columns, rows, folded=True)
+            yield _compared_table(f"left-{place}", title, caption, changes.compared_with_prior, folded=True)
 
 
-_GROUPS_NOTE = (
-    f"Groups marked * have fewer than {FEW_PATIENTS} patients: their intervals are unreliable and they are not tested. "
-    "For the others, a difference is printed only if it stays significant after Holm's correction for all rows of the "
-    "table."
-)
+def _condition_table(name: str, title: str, changes: ConditionChanges) -> Table:
+    """Return every measure of the same phrases, original and changed."""
+    rows = [
+        _changed_row(_measure_cell(measure), change, *vars(changes.values[measure]).values())
+        for measure, change in changes.change.items()
+    ]
+    for measure, one in changes.moved.items():
+        texts = (f"{one.n:,}", f"{one.patients:,}", "–", span(one, brief=True), "–", "–")
+        rows.append([_measure_cell(measure), *map(Cell, texts)])
+    notes = []
+    if changes.follows_words is not None:
+        share = span(changes.follows_words)
+        notes.append(f"Share of one-sided phrases for which the peak is on the side now named: {share}.")
+    caption = f"{changes.questions:,} phrases, original and changed." if rows else "No phrase was asked in both forms."
+    return Table(name, f"{title}: all measures", caption, _changed_columns("measure"), rows, notes, folded=True)
 
 
 def _groups(found: Breakdown) -> Iterator[Table | Figure]:
@@ -180,48 +219,44 @@ def _groups(found: Breakdown) -> Iterator[Table | Figure]:
             yield _groups_figure(groups)
         for metric in HEADLINE if groups else ():
             name = find_measure(metric).title
-            rows = [_compared_row(_starred(group), group.metrics[metric]) for group in groups]
+            rows = [_compared_row(Cell(group.name), group.metrics[metric]) for group in groups]
             caption = f"{name[0].upper()}{name[1:]}. {_GROUP_NOTES.get(grouping, '')}".strip()
             columns = _compared_columns(title.removeprefix("By "))
-            folded = grouping != "finding" or metric != HEADLINE[0]
-            yield Table(f"{grouping}-{metric}", f"{title}: {name}", caption, columns, rows, folded=folded)
-
-
-def _starred(group: GroupResult) -> str:
-    return group.name + (" *" if group.few else "")
+            yield Table(f"{grouping}-{metric}", f"{title}: {name}", caption, columns, rows, folded=True)
 
 
 def _groups_figure(groups: Sequence[GroupResult]) -> Figure:
-    panel = _panel(HEADLINE[0], [group.metrics[HEADLINE[0]] for group in groups])
-    labels = [f"{_starred(group)} ({group.phrases})" for group in groups]
-    caption = "Average precision by finding (number of phrases in brackets)."
+    shown = groups[:SHOWN_FINDINGS]
+    panel = _panel(HEADLINE[0], [group.metrics[HEADLINE[0]] for group in shown])
+    marks = [f" {FEW}" if group.patients < FEW_CLUSTERS else "" for group in shown]
+    labels = [f"{group.name} ({group.phrases}){mark}" for group, mark in zip(shown, marks, strict=True)]
+    rest = f"; the {len(shown)} most frequent of {len(groups)}" if len(groups) > len(shown) else ""
+    note = f" {FEW_NOTE}" if any(marks) else ""
+    caption = f"Average precision by finding (number of phrases in brackets{rest}).{note}"
     return panel_figure("findings", "By finding", caption, labels, [panel])
-
-
-def _abstention_note(found: Breakdown) -> str:
-    if not found.abstention.given:
-        return "The predictions contain no abstention values."
-    if not found.abstention.ever:
-        return "The model never abstains: all its abstention values are zero."
-    if found.abstention.auroc is None:
-        return ""
-    return (
-        f"AUROC of abstention for separating negated from asserted phrases: {span(found.abstention.auroc)}. Negation "
-        "can be read from the words alone; the change with another patient's image is stronger evidence."
-    )
 
 
 def _abstention(found: Breakdown, basis: str) -> Iterator[Table]:
     if found.abstention.given and found.abstention.ever:
         rows = [
-            [Cell(group.name), Cell(f"{group.phrases:,}"), Cell(f"{group.patients:,}"), Cell(span(group.abstention))]
+            [
+                Cell(group.name),
+                *map(Cell, (f"{group.phrases:,}", f"{group.patients:,}", span(group.abstention, brief=True))),
+            ]
             for group in found.groups["polarity"]
         ]
         columns = [Column("polarity", "text"), *map(Column, ("phrases", "patients", "abstention"))]
-        yield Table(
-            "abstention",
-            "Abstention by polarity",
-            f"Mean abstention (0: points somewhere, 1: declines to point). {basis}",
-            columns,
-            rows,
-        )
+        caption = f"Mean abstention (0: points somewhere, 1: declines to point). {basis}"
+        yield Table("abstention", "Abstention by polarity", caption, columns, rows, folded=True)
+
+
+def _definitions(found: Breakdown) -> Table:
+    """Return what each measure on the page means."""
+    conditions = found.conditions.values()
+    names = [*HEADLINE, *found.overall, *(name for one in conditions for name in (*one.change, *one.moved))]
+    rows = []
+    for known in map(find_measure, dict.fromkeys([*names, "abstention", "abstention_auroc"])):
+        low, high = (f"{end:g}".replace("inf", "∞").replace("-", "−") for end in known.range)
+        rows.append([Cell(known.title), Cell(known.meaning), Cell(known.better or "neither"), Cell(f"{low} to {high}")])
+    columns = [Column("measure", "text"), Column("meaning", "text"), Column("better", "text"), Column("range", "text")]
+    return Table("definitions", "Definitions", "Measures on this page.", columns, rows)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.audit.gallery import galleries
 from rightlung.audit.page import make_page
-from rightlung.audit.summary import sentences
+from rightlung.audit.summary import sentences, verdicts
 from rightlung.core import InputError, OutputError, Phrase, Polarity, Query
 from rightlung.core.files import folder_lock
 from rightlung.core.progress import Progress, no_progress
@@ -123,7 +123,7 @@ def audit(
         found = break_down(Measured.of(tables, complete=False), settings)
         table = _with_prior(table, prior_table, targets, known)
         result = _result(opened, studies, targets, protocol, table, notes)
-        result |= found.as_json() | {"summary": sentences(found)}
+        result |= found.as_json() | {"verdict": [*map(vars, verdicts(found))], "summary": sentences(found)}
         progress("computing intervals", 1, 1)
         progress("writing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)

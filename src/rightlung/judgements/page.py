@@ -11,7 +11,6 @@ from rightlung.judgements.summary import RATINGS_SHOWN, best_model, counted, mea
 from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import estimate_cell, number, percent
-from rightlung.results.groups import FEW_PATIENTS
 
 SHOWN_FINDINGS = 10
 SHOWN_PROBLEMS = 50
@@ -175,13 +174,11 @@ def _annotators(result: Result) -> list[Table]:
 def _findings(result: Result) -> Table:
     groups, models = result["findings"][:SHOWN_FINDINGS], result["models"] if len(result["models"]) > 1 else []
     rows = [
-        _named(group["finding"] + (" *" if group["few"] else ""), group["prompts"], group["clusters"])
+        _named(group["finding"], group["prompts"], group["clusters"])
         + [_cell(value) for value in (group["all"], *(group["models"].get(model) for model in models))]
         for group in groups
     ]
     notes = []
-    if any(group["few"] for group in groups):
-        notes.append(f"* fewer than {FEW_PATIENTS} {result['clusters']}: the interval is unreliable.")
     if (count := len(result["findings"])) > SHOWN_FINDINGS:
         notes.append(f"The {SHOWN_FINDINGS} most frequent of {count} findings; all are in judgements.json.")
     caption = f"Mean intuitiveness. A prompt that asserts several findings counts for each. {_level(result)}"

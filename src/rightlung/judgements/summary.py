@@ -76,12 +76,15 @@ def _shown_differences(result: Mapping[str, Any]) -> Iterator[str]:
     pairs = (
         f"for {len(shown)} of {counted(len(found), 'pair')} of models" if len(found) > 1 else "between the two models"
     )
-    if not shown:
-        yield f"No difference in intuitiveness is shown {'between any two models' if len(found) > 1 else pairs}."
-        return
-    largest = max(shown, key=lambda row: abs(row["estimate"]))
+    largest = max(shown or found, key=lambda row: abs(row["estimate"]))
     detail = f"{largest['first']} − {largest['second']} {span(estimate_of(largest), signed=True)}"
-    yield f"A difference in intuitiveness is shown {pairs}; the largest: {detail}."
+    if shown:
+        yield f"A difference in intuitiveness is shown {pairs}; the largest: {detail}."
+    else:
+        between = "between any two models" if len(found) > 1 else pairs
+        yield f"No difference in intuitiveness is shown {between}; the largest: {detail}."
+    if few := [f"{row['first']} − {row['second']}" for row in found if row["verdict"] == "too few patients to tell"]:
+        yield f"Too few patients to tell for {', '.join(few)}."
 
 
 def _agreed(result: Mapping[str, Any]) -> Iterator[str]:
@@ -104,7 +107,9 @@ def _related(result: Mapping[str, Any]) -> Iterator[str]:
         shown = [row for row in rows if row["pearson"]["shown"]]
         basis = f"over {found['pairs']:,} instances of {model}"
         if not shown:
-            yield f"No automatic measure shows a correlation with intuitiveness {basis}."
+            few = all(row["pearson"]["verdict"] == "too few patients to tell" for row in rows)
+            outcome = "Too few patients to tell: no" if few else "No"
+            yield f"{outcome} automatic measure shows a correlation with intuitiveness {basis}."
             return
         best = max(shown, key=lambda row: abs(row["pearson"]["estimate"]))
         yield (

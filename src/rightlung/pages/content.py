@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from rightlung.scoring.statistics import FEW_CLUSTERS
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
     from PIL.Image import Image as Picture
@@ -15,8 +17,26 @@ if TYPE_CHECKING:
 Kind = Literal["text", "number", "paper", "curve"]
 """Layout of a column: text, our numbers, a paper's numbers, or training curves."""
 
+FEW = "†"
+"""Marks an interval in a table that rests on few patients; the table then explains it (`Table.footnotes`)."""
+
+FEW_NOTE = f"{FEW} Fewer than {FEW_CLUSTERS} patients: the interval is too narrow to rely on."
+
 FACTS_TITLE = "Source and settings"
 """Heading of the list of facts at the end of a page."""
+
+
+Mark = Literal["yes", "no", "unclear", "not tested"]
+MARKS: Mapping[Mark, str] = {"yes": "✓", "no": "✗", "unclear": "?", "not tested": "–"}
+
+
+@dataclass(frozen=True)
+class MarkedSentence:
+    """One sentence of a verdict with its mark, and the numbers it rests on."""
+
+    mark: Mark
+    text: str
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,6 +47,8 @@ class Cell:
     detail: str = ""
     value: Any = None
     strong: bool = False
+    help: str = ""
+    """An explanation, shown on hovering."""
     items: Sequence[str] = ()
     """Additional lines, as a list below the text."""
     curve: Sequence[tuple[float, float]] = ()
@@ -53,6 +75,12 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
     folded: bool = False
+
+    @property
+    def footnotes(self) -> list[str]:
+        """The notes, and the meaning of the mark for few patients where a cell has it."""
+        marked = any((cell.detail or cell.text).endswith(FEW) for row in self.rows for cell in row)
+        return [*self.notes, *([FEW_NOTE] if marked else [])]
 
     def as_json(self) -> dict[str, Any]:
         """Return the table as JSON values."""
@@ -100,7 +128,10 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with paragraphs, a list of sentences, code to copy, and tables, figures and galleries."""
+    """A heading with paragraphs, a list of sentences, code to copy, and tables, figures and galleries.
+
+    In HTML, a ``verdict`` is shown side by side with the section's gallery, and a ``folded`` section is collapsed.
+    """
 
     name: str
     title: str
@@ -108,11 +139,13 @@ class Section:
     items: Sequence[str] = ()
     parts: Sequence[Table | Figure | Gallery] = ()
     code: str = ""
+    verdict: Sequence[MarkedSentence] = ()
+    folded: bool = False
 
     @property
     def empty(self) -> bool:
         """Whether the section has no content."""
-        return not (self.paragraphs or self.items or self.parts or self.code)
+        return not (self.paragraphs or self.items or self.parts or self.code or self.verdict)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.pages import formats
-from rightlung.pages.content import FACTS_TITLE, Figure, Gallery, Page, Table, slugs
+from rightlung.pages.content import FACTS_TITLE, MARKS, Figure, Gallery, Page, Table, slugs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,7 @@ def render_html(page: Page) -> str:
         svg=figure,
         picture=_data_uri,
         polyline=polyline,
+        marks=MARKS,
         style=Markup(style),
         facts_title=FACTS_TITLE,
         notice=NOT_A_MEDICAL_DEVICE,

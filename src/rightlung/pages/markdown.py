@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.pages.content import FACTS_TITLE, Cell, Column, Figure, Gallery, Page, Section, Table
+from rightlung.pages.content import FACTS_TITLE, MARKS, Cell, Column, Figure, Gallery, Page, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
 _AT_START = re.compile(r"^([-+=](?=\s|[-+=]|$)|\d+(?=[.)](?:\s|$)))")
@@ -56,6 +56,9 @@ def _page(page: Page, figures: Mapping[str, str]) -> Iterator[str]:
 
 def _section(section: Section, figures: Mapping[str, str]) -> Iterator[str]:
     yield from (f"## {escaped(section.title)}", "")
+    if section.verdict:
+        said = (f"- {MARKS[one.mark]} **{escaped(one.text)}** {escaped(one.detail)}" for one in section.verdict)
+        yield from (*map(str.rstrip, said), "")
     for paragraph in section.paragraphs:
         yield from (escaped(paragraph), "")
     if section.items:
@@ -101,7 +104,7 @@ def _table(table: Table) -> Iterator[str]:
     for row in table.rows:
         yield _row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)])
     yield ""
-    for note in table.notes:
+    for note in table.footnotes:
         yield from (escaped(note), "")
 
 

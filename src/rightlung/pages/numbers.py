@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rightlung.pages.content import Cell
+from rightlung.pages.content import FEW, Cell
 from rightlung.results.estimate import Comparison, Estimate
 
 NONE = "–"
@@ -23,18 +23,33 @@ def number(value: float | None, digits: int = 2, signed: bool = False) -> str:
     return f"{rounded:{sign},.{digits}f}".replace("-", "−")
 
 
-def span(estimate: Estimate | None, digits: int = 2, signed: bool = False, scale: float = 1.0) -> str:
-    """Return an estimate with its interval.
+def interval(estimate: Estimate, low: str, high: str) -> str:
+    """Return an interval for brackets, with the number of patients if it has few patients or no width.
 
-    >>> span(Estimate(0.5, 0.25, 0.75))
-    '0.50 (0.25 to 0.75)'
+    >>> interval(Estimate(0.5, 0.2, 0.7, patients=3), "0.2", "0.7")
+    '0.2 to 0.7; only 3 patients'
+    """
+    ends = f"{low} to {high}"
+    if estimate.warning:
+        return f"{ends}; only {estimate.patients} patients"
+    return f"{ends}; {estimate.patients:,} patients" if estimate.patients and low == high.removesuffix(" %") else ends
+
+
+def span(
+    estimate: Estimate | None, digits: int = 2, signed: bool = False, scale: float = 1.0, brief: bool = False
+) -> str:
+    """Return an estimate with its interval. With ``brief``, for tables, a dagger replaces the remark on few patients.
+
+    >>> span(Estimate(0.5, 0.25, 0.75)), span(Estimate(0.5, 0.25, 0.75, patients=3))
+    ('0.50 (0.25 to 0.75)', '0.50 (0.25 to 0.75; only 3 patients)')
     """
     if estimate is None or not estimate.defined:
         return NONE
     value = number(scale * estimate.value, digits, signed)
     if not estimate.has_interval:
         return f"{value} (no interval)"
-    return f"{value} ({number(scale * estimate.low, digits)} to {number(scale * estimate.high, digits)})"
+    low, high = (number(scale * end, digits) for end in (estimate.low, estimate.high))
+    return f"{value} ({low} to {high}){_dagger(estimate)}" if brief else f"{value} ({interval(estimate, low, high)})"
 
 
 def percent(estimate: Estimate | None, digits: int = 0) -> str:
@@ -46,14 +61,18 @@ def percent(estimate: Estimate | None, digits: int = 0) -> str:
     if estimate is None or not estimate.defined:
         return NONE
     value, low, high = (number(100 * part, digits) for part in (estimate.value, estimate.low, estimate.high))
-    return f"{value} % ({low} to {high} %)" if estimate.has_interval else f"{value} %"
+    return f"{value} % ({interval(estimate, low, f'{high} %')})" if estimate.has_interval else f"{value} %"
 
 
 def verdict(comparison: Comparison | None, digits: int = 2, scale: float = 1.0) -> str:
-    """Return the difference if one is shown, else the outcome in words."""
-    if comparison is None or not comparison.defined:
-        return NONE
-    return span(comparison, digits, signed=True, scale=scale) if comparison.shown else comparison.verdict
+    """Return the difference with its interval and, unless a difference is shown, the outcome in words."""
+    text = span(comparison, digits, signed=True, scale=scale)
+    undecided = comparison is not None and comparison.defined and not comparison.shown
+    return f"{text}: {comparison.verdict}" if comparison is not None and undecided else text
+
+
+def _dagger(estimate: Estimate) -> str:
+    return f" {FEW}" if estimate.warning else ""
 
 
 def estimate_cell(
@@ -65,5 +84,5 @@ def estimate_cell(
     if not estimate.defined:
         return Cell(NONE, value=estimate.as_json())
     ends = (number(scale * end, digits, signed) for end in (estimate.low, estimate.high))
-    detail = " to ".join(ends) if estimate.has_interval else "no interval"
+    detail = " to ".join(ends) + _dagger(estimate) if estimate.has_interval else "no interval"
     return Cell(number(scale * estimate.value, digits, signed), detail, estimate.as_json(), strong)

@@ -13,17 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rightlung.pages.numbers import number
-from rightlung.results.estimate import Comparison, Estimate
+from rightlung.pages.numbers import interval, number
+from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Estimator, Floats
 from rightlung.results.measured import Measured, Perturbation
 from rightlung.results.model import MeasuredModel
 from rightlung.scoring.localisation import METRICS
+from rightlung.scoring.statistics import smallest_p
 
-ClaimVerdict = Literal["holds", "does not hold", "no difference shown", "cannot be judged", "seed-dependent"]
+ClaimVerdict = Literal[
+    "holds", "does not hold", "no difference shown", "too few patients to tell", "cannot be judged", "seed-dependent"
+]
 HOLDS: ClaimVerdict = "holds"
 FAILS: ClaimVerdict = "does not hold"
 NOT_SHOWN: ClaimVerdict = "no difference shown"
+TOO_FEW: ClaimVerdict = "too few patients to tell"
 UNKNOWN: ClaimVerdict = "cannot be judged"
 SEED_DEPENDENT: ClaimVerdict = "seed-dependent"
 
@@ -63,8 +67,8 @@ class Evidence:
         value, low, high = (
             number(scale * one, digits, signed) for one in (self.found.value, self.found.low, self.found.high)
         )
-        interval = f" ({low} to {high})" if self.found.has_interval else " (no interval)"
-        return f"{self.label}: {value}{after}{interval}"
+        ends = interval(self.found, low, high) if self.found.has_interval else "no interval"
+        return f"{self.label}: {value}{after} ({ends})"
 
 
 @dataclass(frozen=True)
@@ -332,6 +336,8 @@ def verdict_on(
     """
     if not (found.defined and found.has_interval):
         return UNKNOWN
+    if found.patients and smallest_p(found.patients, BootstrapSettings().flips) >= ALPHA:
+        return TOO_FEW
     if above is not None:
         return HOLDS if found.low > above else FAILS if found.high < above else NOT_SHOWN
     if below is not None:
@@ -347,7 +353,7 @@ def verdict_on(
 def all_of(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
     """Return the ruling on a claim that requires all of its parts."""
     verdicts = [one.verdict for one in evidence]
-    for verdict in (FAILS, UNKNOWN, NOT_SHOWN):
+    for verdict in (FAILS, UNKNOWN, TOO_FEW, NOT_SHOWN):
         if verdict in verdicts:
             return Ruling(verdict, tuple(evidence), remark)
     return Ruling(HOLDS if verdicts else UNKNOWN, tuple(evidence), remark)
@@ -356,7 +362,7 @@ def all_of(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
 def most_of(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
     """Return the ruling on a claim that requires more than half of its parts ("usually", "generally")."""
     verdicts = [one.verdict for one in evidence]
-    for verdict in (HOLDS, FAILS, UNKNOWN):
+    for verdict in (HOLDS, FAILS, UNKNOWN, TOO_FEW):
         if 2 * verdicts.count(verdict) > len(verdicts):
             return Ruling(verdict, tuple(evidence), remark)
     return Ruling(NOT_SHOWN if verdicts else UNKNOWN, tuple(evidence), remark)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from rightlung.scoring.statistics import Interval
+from rightlung.scoring.statistics import FEW_CLUSTERS, Interval, Verdict, verdict_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Verdict = Literal["difference shown", "no difference shown", "too few patients to tell"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +49,12 @@ class Estimate:
         """Whether there is an interval."""
         return not (math.isnan(self.low) or math.isnan(self.high))
 
+    @property
+    def warning(self) -> str | None:
+        """A warning if the interval rests on fewer than `FEW_CLUSTERS` patients, else None."""
+        few = self.has_interval and 0 < self.patients < FEW_CLUSTERS
+        return f"only {self.patients} patients: the interval is unreliable" if few else None
+
     def excludes(self, value: float) -> bool:
         """Return whether ``value`` lies outside the interval; False without an interval."""
         return self.has_interval and not self.low <= value <= self.high
@@ -58,7 +62,8 @@ class Estimate:
     def as_json(self) -> dict[str, Any]:
         """Return the estimate as JSON values."""
         found = {"estimate": self.value, "low": self.low, "high": self.high, "phrases": self.n}
-        return found | {"patients": self.patients} | ({"reason": self.reason} if self.reason else {})
+        notes = {"reason": self.reason, "warning": self.warning}
+        return found | {"patients": self.patients} | {name: note for name, note in notes.items() if note}
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields by name."""
@@ -73,7 +78,7 @@ class Estimate:
     @classmethod
     def of(cls, interval: Interval) -> Estimate:
         """Return an interval of `rightlung.scoring.statistics` as an estimate."""
-        return cls(interval.estimate, interval.low, interval.high, interval.n, interval.clusters or 0, interval.reason)
+        return cls(interval.estimate, interval.low, interval.high, interval.n, interval.resampled, interval.reason)
 
 
 @dataclass(frozen=True)
@@ -87,25 +92,27 @@ class Comparison(Estimate):
     shown: bool = False
     """Whether the interval excludes zero and the (adjusted) p-value is below 1 − level."""
     level: float = 0.95
+    smallest_p: float = 0.0
+    """The smallest (adjusted) p-value that this many patients can give; 1 if the difference is not tested."""
 
     @property
     def verdict(self) -> Verdict:
-        """The outcome in words. With too few patients, no sign pattern can give a small p-value."""
-        if self.shown:
-            return "difference shown"
-        return "too few patients to tell" if 2.0 ** (1 - self.patients) > 1 - self.level else "no difference shown"
+        """The outcome in words."""
+        return verdict_of(self.shown, self.smallest_p, self.level)
 
     def as_json(self) -> dict[str, Any]:
         """Return the estimate as JSON values."""
         adjusted = {} if self.p_adjusted is None else {"p_adjusted": self.p_adjusted}
-        return Estimate.as_json(self) | {"p": self.p, "shown": self.shown} | adjusted
+        tested = {"p": self.p, "shown": self.shown, "verdict": self.verdict, "smallest_p": self.smallest_p}
+        return Estimate.as_json(self) | tested | adjusted
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields by name, and the verdict."""
         return asdict(self) | {"verdict": self.verdict}
 
     @classmethod
-    def tested(cls, interval: Interval, p: float) -> Comparison:
+    def tested(cls, interval: Interval, p: float, smallest_p: float) -> Comparison:
         """Return an interval of `rightlung.scoring.statistics` with the p-value of a test against zero."""
-        parts = (interval.estimate, interval.low, interval.high, interval.n, interval.clusters or 0, interval.reason)
-        return cls(*parts, p, None, bool(interval.excludes(0.0) and p < 1 - interval.level), interval.level)
+        shown = bool(interval.excludes(0.0) and p < 1 - interval.level)
+        estimate = vars(Estimate.of(interval))
+        return cls(**estimate, p=p, shown=shown, level=interval.level, smallest_p=smallest_p)

@@ -25,6 +25,7 @@ from rightlung.scoring.statistics import (
     pearson_by_counts,
     pearson_pairs,
     sign_flip_test,
+    smallest_p,
     spearman,
 )
 from rightlung.scoring.statistics.correlation import spearman_rows
@@ -61,7 +62,7 @@ class Estimator:
         """Return the paired differences of pairs of columns, first minus second, with sign-flip tests."""
         tables = self._table(firsts), self._table(seconds)
         found = paired_differences(*tables, **self._options, flips=self.settings.flips)
-        return [Comparison.tested(one, one.p) for one in found]
+        return [Comparison.tested(one, one.p, one.smallest_p) for one in found]
 
     def difference(self, first: Floats, second: Floats) -> Comparison:
         """Return the paired difference of two columns."""
@@ -77,16 +78,17 @@ class Estimator:
         """Apply Holm's correction to one family of tests; a difference is shown only if it stays significant.
 
         Comparisons with ``counted`` false (because of few patients, say) are not tests: they show nothing and do not
-        affect the others.
+        affect the others. ``smallest_p`` becomes the smallest p-value after the correction, given the other tests.
         """
         flags = [True] * len(comparisons) if counted is None else list(counted)
-        tests = [one.p for one, flag in zip(comparisons, flags, strict=True) if flag]
-        adjusted = iter(holm(tests).tolist() if tests else ())
-        found = []
-        for one, flag in zip(comparisons, flags, strict=True):
-            p = next(adjusted) if flag else None
-            shown = one.shown and p is not None and p < 1 - self.settings.level
-            found.append(replace(one, p_adjusted=p, shown=shown))
+        places = np.flatnonzero(flags).tolist()
+        tests = np.array([comparisons[place].p for place in places])
+        found = [replace(one, p_adjusted=None, shown=False, smallest_p=1.0) for one in comparisons]
+        for at, (place, p) in enumerate(zip(places, holm(tests).tolist() if places else (), strict=True)):
+            one = comparisons[place]
+            smallest = float(holm(np.where(np.arange(len(tests)) == at, one.smallest_p, tests))[at])
+            shown = one.shown and p < 1 - self.settings.level
+            found[place] = replace(one, p_adjusted=p, shown=shown, smallest_p=smallest)
         return found
 
     def aggregate(
@@ -125,10 +127,11 @@ class Estimator:
             found = spearman(first, second, **self._options)
             pair = [np.asarray(rankdata(column[used])) for column in (first, second)]
         if not found.defined:
-            return Comparison.tested(found, math.nan)
+            return Comparison.tested(found, math.nan, 1.0)
         products = np.full(len(first), np.nan)
         products[used] = (pair[0] - pair[0].mean()) * (pair[1] - pair[1].mean())
-        return Comparison.tested(found, self.p_values([products])[0])
+        p, smallest = self.p_values([products])[0], smallest_p(found.resampled, self.settings.flips)
+        return Comparison.tested(found, p, smallest)
 
     def correlations(self, values: Mapping[str, Floats]) -> dict[tuple[str, str], Estimate]:
         """Return the Pearson correlation of each pair of columns, by their names."""

@@ -11,6 +11,7 @@ from rightlung.reproduce.claims import (
     HOLDS,
     NOT_SHOWN,
     SEED_DEPENDENT,
+    TOO_FEW,
     UNKNOWN,
     ClaimView,
     JudgedClaim,
@@ -50,6 +51,7 @@ _WORDS = {
     FAILS: ("✗", FAILS, "do not hold", "not reached"),
     SEED_DEPENDENT: ("±", "is seed-dependent", "are seed-dependent", "seed-dependent"),
     NOT_SHOWN: ("≈", "shows no difference", "show no difference", "not shown"),
+    TOO_FEW: ("?", "has too few patients to tell", "have too few patients to tell", "too few patients to tell"),
     UNKNOWN: ("?", UNKNOWN, "cannot be judged", "cannot be judged"),
 }
 """For each verdict, in the order of the summary: its sign, said of one claim, of several claims, and of an aim."""

@@ -44,7 +44,7 @@ def bootstrap(
 
     >>> scores = [0.2, 0.4, 0.4, 0.9, 0.7, 0.1, 0.6, 0.5]
     >>> bootstrap(scores, clusters=["a", "a", "b", "b", "c", "c", "d", "d"]).sentence()
-    '0.475 (95 % interval 0.350 to 0.600)'
+    '0.475 (95 % interval 0.350 to 0.600; only 4 clusters)'
     """
     settings = Resampling(**options)
     if isinstance(statistic, str):

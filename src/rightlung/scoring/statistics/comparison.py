@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +32,24 @@ from rightlung.scoring.threads import in_threads
 
 _SIGNS_AT_ONCE = 2**20
 
+Verdict = Literal["difference shown", "no difference shown", "too few patients to tell"]
+
+
+def verdict_of(shown: bool, smallest_p: float, level: float) -> Verdict:
+    """Return the outcome of a comparison; with too few patients, no result could have shown a difference."""
+    if shown:
+        return "difference shown"
+    return "no difference shown" if smallest_p < 1 - level else "too few patients to tell"
+
+
+def smallest_p(clusters: int, flips: int) -> float:
+    """Return the smallest p-value that a two-sided sign-flip test of this many clusters can give.
+
+    >>> smallest_p(5, 10_000), smallest_p(8, 10_000)
+    (0.0625, 0.0078125)
+    """
+    return min(1.0, 2.0 ** (1 - clusters)) if 2**clusters <= flips else 1 / (flips + 1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Difference(Interval):
@@ -46,16 +64,22 @@ class Difference(Interval):
     """Whether ``p`` comes from all flip patterns instead of random ones."""
     shown: bool
     """Whether the interval excludes zero **and** ``p`` is below 1 − level."""
+    smallest_p: float
+    """The smallest p-value that this many clusters can give."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The outcome in words."""
+        return verdict_of(self.shown, self.smallest_p, self.level)
 
     def sentence(self, digits: int = 3) -> str:
         """Return the result in words, the verdict first."""
         if math.isnan(self.estimate) or not self.defined:
-            return f"no difference shown: {self.reason}"
-        basis = f"{self.n} pairs" + (f", {self.clusters} clusters" if self.clusters is not None else "")
+            return f"{self.verdict}: {self.reason}"
+        basis = f"{self.n} pairs, {self.basis}" if self.clusters is not None else self.basis.replace("instance", "pair")
         span = f"{self.low:.{digits}f} to {self.high:.{digits}f}"
         p = f"p < {10**-digits:.{digits}f}" if self.p < 10**-digits else f"p = {self.p:.{digits}f}"
-        verdict = "difference shown" if self.shown else "no difference shown"
-        return f"{verdict}: {self.estimate:+.{digits}f} ({100 * self.level:g} % interval {span}; {p}; {basis})"
+        return f"{self.verdict}: {self.estimate:+.{digits}f} ({100 * self.level:g} % interval {span}; {p}; {basis})"
 
 
 def paired_difference(
@@ -76,7 +100,7 @@ def paired_difference(
     >>> ours = [0.8, 0.7, 0.9, 0.6, 0.8, 0.9, 0.7, 0.8]
     >>> theirs = [0.7, 0.6, 0.9, 0.4, 0.6, 0.6, 0.5, 0.7]
     >>> paired_difference(ours, theirs).sentence()
-    'difference shown: +0.150 (95 % interval 0.088 to 0.213; p = 0.016; 8 pairs)'
+    'difference shown: +0.150 (95 % interval 0.088 to 0.213; p = 0.016; only 8 pairs)'
     """
     if isinstance(statistic, str):
         check_known("statistic", statistic, ["mean"])
@@ -92,10 +116,11 @@ def paired_difference(
     interval = bootstrap(
         pairs, lambda sample: statistic(sample[:, 0]) - statistic(sample[:, 1]), clusters=clusters, **options
     )
+    flips = flips or settings.resamples
     if not len(kept):
-        return _difference(interval, math.nan, math.nan, math.nan, False)
-    p, exact = _flip_pairs(kept, kept_index, statistic, flips or settings.resamples, settings.seed)
-    return _difference(interval, float(statistic(kept[:, 0])), float(statistic(kept[:, 1])), p, exact)
+        return _difference(interval, math.nan, math.nan, math.nan, False, flips)
+    p, exact = _flip_pairs(kept, kept_index, statistic, flips, settings.seed)
+    return _difference(interval, float(statistic(kept[:, 0])), float(statistic(kept[:, 1])), p, exact, flips)
 
 
 def paired_differences(
@@ -119,7 +144,7 @@ def paired_differences(
     for column, interval in enumerate(intervals):
         used = ~np.isnan(values[:, column])
         sides = [float(part[used, column].mean()) if used.any() else math.nan for part in (first, second)]
-        found.append(_difference(interval, sides[0], sides[1], float(p[column]), bool(exact[column])))
+        found.append(_difference(interval, sides[0], sides[1], float(p[column]), bool(exact[column]), flips))
     return found
 
 
@@ -148,12 +173,13 @@ def sign_flip_test(
     return p, exact
 
 
-def _difference(interval: Interval, first: float, second: float, p: float, exact: bool) -> Difference:
+def _difference(interval: Interval, first: float, second: float, p: float, exact: bool, flips: int) -> Difference:
     if not interval.defined:
         p, exact = math.nan, False
     # Both, because bootstrap intervals are too narrow with few patients (two can never give p < 0.5).
     shown = interval.excludes(0.0) and p < 1 - interval.level
-    return Difference(**asdict(interval), first=first, second=second, p=p, exact=exact, shown=shown)
+    least = smallest_p(interval.resampled, flips)
+    return Difference(**asdict(interval), first=first, second=second, p=p, exact=exact, shown=shown, smallest_p=least)
 
 
 def _flip_groups(cluster_count: int, flips: int) -> int:

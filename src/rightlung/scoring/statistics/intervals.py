@@ -14,6 +14,9 @@ Method = Literal["bca", "percentile"]
 
 METHODS = ("bca", "percentile")
 
+FEW_CLUSTERS = 10
+"""With fewer clusters (patients), a bootstrap interval is too narrow to rely on."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -47,18 +50,36 @@ class Interval:
         """Whether ``value`` lies outside; an undefined interval excludes nothing."""
         return self.defined and not self.low <= value <= self.high
 
-    def sentence(self, digits: int = 3) -> str:
-        """Return the estimate and its interval in words.
+    @property
+    def resampled(self) -> int:
+        """Number of clusters, or of instances without clusters."""
+        return self.n if self.clusters is None else self.clusters
 
-        >>> Interval(0.5, 0.25, 0.75, 0.95, "bca", 10_000, 40, 0, None).sentence()
-        '0.500 (95 % interval 0.250 to 0.750)'
+    @property
+    def basis(self) -> str:
+        """What was resampled, in words."""
+        few = "only " if self.resampled < FEW_CLUSTERS else ""
+        return f"{few}{self.resampled:,} {'instances' if self.clusters is None else 'clusters'}"
+
+    @property
+    def warning(self) -> str | None:
+        """A warning if the interval was resampled from fewer than `FEW_CLUSTERS` clusters, else None."""
+        few = self.defined and self.resamples and self.resampled < FEW_CLUSTERS
+        return f"{self.basis}: the interval is unreliable" if few else None
+
+    def sentence(self, digits: int = 3) -> str:
+        """Return the estimate, its interval and what was resampled in words.
+
+        >>> Interval(0.5, 0.25, 0.75, 0.95, "bca", 10_000, 40, 0, 12).sentence()
+        '0.500 (95 % interval 0.250 to 0.750; 12 clusters)'
         """
         if math.isnan(self.estimate):
             return f"undefined: {self.reason}"
         if not self.defined:
             return f"{self.estimate:.{digits}f} (no interval: {self.reason})"
         span = f"{self.low:.{digits}f} to {self.high:.{digits}f}"
-        return f"{self.estimate:.{digits}f} ({100 * self.level:g} % interval {span})"
+        basis = f"; {self.basis}" if self.warning or self.clusters is not None else ""
+        return f"{self.estimate:.{digits}f} ({100 * self.level:g} % interval {span}{basis})"
 
 
 class Options(TypedDict, total=False):
