@@ -147,8 +147,7 @@ def test_a_notebook_shows_a_grounding_without_its_image_in_the_images_shape() ->
     picture = png_in(html)
     assert picture.width == 160  # the padding left and right of the image is not drawn
     assert 320 < picture.height < 344  # with the strip above
-    faded = (round(0.75 * part) for part in PREDICTED)  # on black
-    assert len(pixels_of(picture, tuple(faded)))
+    assert (np.asarray(picture)[:, :, 0].astype(int) - np.asarray(picture)[:, :, 2] > 100).any()  # the box, faded
     assert "map 8 × 8, 1 box, abstention 0.25" in html
     assert NOT_A_MEDICAL_DEVICE in html
     assert len(html) < 100_000
