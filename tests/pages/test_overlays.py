@@ -9,7 +9,7 @@ import pytest
 
 from rightlung.core import Box, Heatmap, Mask, OutputError
 from rightlung.core.plotting import PREDICTED, TARGET, font
-from rightlung.pages.overlays import CAPTION, Tile, _wrapped, draw, save_sheet
+from rightlung.pages.overlays import CAPTION, LEGEND, Tile, _wrapped, draw, save_sheet
 
 GREY = np.full((40, 20), 0.5, dtype=np.float32)
 
@@ -60,6 +60,36 @@ def test_a_hot_corner_of_the_map_reddens_that_corner_and_fades_with_the_abstenti
     assert half == pytest.approx(hot[75, 58] / 2, abs=2)
     assert 0 < all_of_it == most < half
     assert not warmth(Heatmap([[0.0]]))[20:].any()  # a map without mass leaves the picture grey
+
+
+@pytest.mark.parametrize(("abstention", "opacity"), [(0.0, 1.0), (0.4, 0.6), (0.7, 0.35), (1.0, 0.35)])
+def test_a_predicted_box_fades_with_the_abstention_and_is_dashed_if_probably_absent(
+    abstention: float, opacity: float
+) -> None:
+    box = Box(0.0, 0.25, 1.0, 0.75)
+    tile = Tile(np.zeros((40, 40), dtype=np.float32), heatmap=Heatmap([[0.0]], abstention=abstention), predicted=[box])
+    edge = np.asarray(draw(tile, 80)).astype(int)[-80:][20]  # the upper edge of the box
+    drawn = (edge > 0).any(axis=1)
+    assert np.abs(edge[drawn] - opacity * np.array(PREDICTED)).max() <= 2
+    assert drawn.all() == (abstention < 0.5)
+    assert drawn.mean() > 0.3
+
+
+def test_titles_stand_between_the_letters_and_a_legend_explains_what_is_drawn(tmp_path: Path) -> None:
+    def height(*tiles: Tile) -> int:
+        with PIL.Image.open(save_sheet(tiles, tmp_path / "sheet.png", columns=2, side=224)) as picture:
+            return picture.height
+
+    plain, titled = (np.asarray(draw(Tile(GREY, title=title))).max(axis=2) > 128 for title in ("", "prior"))
+    changed = np.argwhere(plain != titled)
+    assert changed[:, 0].max() < len(plain) - 224  # above the image
+    assert 80 < changed[:, 1].min() < 112 < changed[:, 1].max() < 144
+    box = Box(0.1, 0.1, 0.9, 0.9)
+    without = height(Tile(GREY))
+    assert height(Tile(GREY, targets=[box])) == without + 15
+    every = Tile(GREY, heatmap=Heatmap([[0, 1]]), targets=[box], predicted=[box])
+    assert every.legend == set(LEGEND)
+    assert height(every) > without + 15
 
 
 def test_a_sheet_holds_all_tiles_in_rows_and_the_whole_notice(tmp_path: Path) -> None:

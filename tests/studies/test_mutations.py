@@ -52,7 +52,8 @@ def outcome(data: bytes) -> bool:
         assert message.startswith("file ")
         assert "\n" not in message
         return False
-    assert (image.dtype, image.ndim) == (np.float32, 2)
+    assert image.dtype == np.float32
+    assert image.ndim == 2
     assert 0 <= image.min() <= image.max() <= 1  # neither NaN nor infinite
     return True
 

@@ -40,7 +40,8 @@ def as_jpeg(picture: PillowImage.Image) -> PillowImage.Image:
 
 
 def grey(pixels: Any) -> NDArray[np.float32]:
-    return np.divide(np.asarray(pixels), 255, dtype=np.float32)
+    image: NDArray[np.float32] = np.divide(np.asarray(pixels), 255, dtype=np.float32)
+    return image
 
 
 @pytest.fixture(scope="module")
