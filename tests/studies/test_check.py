@@ -117,6 +117,17 @@ def test_all_faults_of_a_row_are_found_not_only_the_first(planting: Planting) ->
     }  # fmt: skip
 
 
+def test_a_key_that_occurs_twice_is_reported_with_its_row(planting: Planting) -> None:
+    planting.check(images=False)
+    path = planting.folder / "manifest.jsonl"
+    lines = path.read_text().splitlines()
+    lines[4] = lines[4].removesuffix("}") + ', "view": "AP"}'
+    path.write_text("\n".join(lines))
+    (issue,) = check_source(f"manifest:{planting.folder}", images=False).findings
+    assert (issue.check, issue.place.row) == ("row", 5)
+    assert issue.message == "key 'view' occurs twice; remove one of the two"
+
+
 def test_a_misspelt_split_is_told_from_a_split_of_its_own(planting: Planting) -> None:
     patients = [row["patient"] for row in planting.rows]
     lone = planting.row_where(lambda row: patients.count(row["patient"]) == 1 and row["split"] == "train")

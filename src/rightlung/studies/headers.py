@@ -85,7 +85,7 @@ def _dicom_header(file: Any, what: str) -> ImageHeader:
     try:
         from pydicom import dcmread
     except ImportError:
-        raise InputError(f"{what} is a DICOM file; reading it needs pydicom: pip install 'rightlung[dicom]'") from None
+        raise InputError(f"{what} is a DICOM file; reading it needs pydicom: pip install pydicom") from None
     trouble: str | None = None
     height = width = 0
     texts: dict[str, str] = {}
