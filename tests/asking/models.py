@@ -115,7 +115,7 @@ def cells_of(row: Prediction) -> NDArray[np.float32]:
 
 
 def picture(number: int) -> Image:
-    return np.random.default_rng(number).random((6, 8), dtype=np.float32)
+    return np.kron(np.random.default_rng(number).random((6, 8), dtype=np.float32), np.ones((8, 8), np.float32))
 
 
 def question(text: str | None = None, study: str = "s") -> Question:

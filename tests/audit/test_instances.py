@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rightlung.audit import Audit
+from rightlung.audit.summary import left_out_note
 from rightlung.core import Mask, Phrase, Polarity, Study
 from rightlung.scoring.localisation import METRICS, score
 from tests.audit.cards import SIDE, Cards, audited, diagonal_map, disc, fitted_prior
@@ -86,3 +87,8 @@ def test_only_phrases_whose_side_no_word_tells_ask_the_image(tmp_path: Path) -> 
     assert "no difference shown" in said
     assert "60 phrases whose other words imply a side, and 60 phrases about devices" in said
     assert "60 phrases whose other words imply a side" in done.page.read_text(encoding="utf-8")
+
+
+def test_one_phrase_that_is_not_counted_is_a_phrase() -> None:
+    said = left_out_note({"words": 2, "device": 1})
+    assert said == "not counted: 2 phrases whose other words imply a side, and 1 phrase about devices"

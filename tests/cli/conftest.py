@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
+from numpy.typing import NDArray
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -46,13 +47,21 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     return run_here
 
 
+def radiograph(bright: tuple[int, int] = (1, 1)) -> NDArray[np.uint8]:
+    """Return 60 x 40 pixels that pass for a radiograph, with one bright quarter: its row and column."""
+    pixels = np.full((60, 40), 40)
+    row, column = bright
+    pixels[30 * row : 30 * row + 30, 20 * column : 20 * column + 20] = 200
+    return (pixels + np.tile(np.linspace(-15, 15, 30), 2)[:, None].round()).astype(np.uint8)
+
+
 @pytest.fixture
 def manifest(tmp_path: Path) -> Path:
     """A manifest folder of two studies of one patient, the first with a box in the patient's left lung."""
     folder = tmp_path / "mine"
     folder.mkdir()
     for name in ("a", "b"):
-        PIL.Image.fromarray(np.full((20, 16), 90, dtype=np.uint8)).save(folder / f"{name}.png")
+        PIL.Image.fromarray(radiograph()).save(folder / f"{name}.png")
     rows = [
         '{"id": "a", "file": "a.png", "patient": "p", "split": "val", "findings": ["Effusion"],'
         ' "boxes": [{"label": "Effusion", "box": [0.6, 0.5, 0.9, 0.9]}]}',

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-import numpy as np
 import PIL.Image
 import pytest
 
 from tests.audit.cards import diagonal_map, write_answers
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, radiograph
 from tests.judgements.made_up import row, write_about, write_experiment, write_rows
 
 STUDIES = "'phantom?count=3&seed=3&size=64'"
@@ -29,7 +28,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("images", "empty", "mine"):
         (folder / name).mkdir()
     for name in ("images/one.png", "mine/a.png"):
-        PIL.Image.fromarray(np.full((20, 16), 90, dtype=np.uint8)).save(folder / name)
+        PIL.Image.fromarray(radiograph()).save(folder / name)
     (folder / "images" / "text.png").write_text("hello")
     (folder / "mine" / "manifest.jsonl").write_text('{"id": "a", "file": "a.png", "patient": "p", "text": "Clear."}')
     write_rows(folder / "good.csv", [row()])

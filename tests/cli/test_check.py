@@ -25,8 +25,8 @@ def test_json_alone_goes_to_standard_output_with_every_finding(call: Run, manife
     result = call("data", "check", f"manifest:{manifest}", "--json")
     told = found(result, 3)
     assert result.stderr == ""
-    assert {entry["check"] for entry in told["findings"]} == {"blank-image", "patient-splits"}
-    assert told["severities"] == {"error": 3, "warning": 0, "hint": 0}
+    assert {entry["check"] for entry in told["findings"]} == {"duplicate-image", "patient-splits"}
+    assert told["severities"] == {"error": 2, "warning": 0, "hint": 0}
     assert set(told["findings"][0]) == {"check", "severity", "file", "row", "study", "field", "message"}
 
 

@@ -11,10 +11,10 @@ import PIL.Image
 import pytest
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli.ground import describe
+from rightlung.cli.ground import _caption, describe
 from rightlung.cli.groundings import GroundingFolder, file_name
 from rightlung.core import Box, Grounding, Heatmap, OutputError, ScoredBox
-from tests.cli.conftest import Run, found
+from tests.cli.conftest import Run, found, radiograph
 
 MODEL = "tests.asking.models:Painter"
 
@@ -24,10 +24,8 @@ def radiographs(tmp_path: Path) -> Path:
     """Two pictures: bright at the lower right (the patient's left), and at the upper left."""
     folder = tmp_path / "images"
     folder.mkdir()
-    for name, (row, column) in {"one.png": (1, 1), "two.jpg": (0, 0)}.items():
-        pixels = np.full((60, 40), 40, dtype=np.uint8)
-        pixels[30 * row : 30 * row + 30, 20 * column : 20 * column + 20] = 200
-        PIL.Image.fromarray(pixels).save(folder / name)
+    PIL.Image.fromarray(radiograph((1, 1))).save(folder / "one.png")
+    PIL.Image.fromarray(radiograph((0, 0))).save(folder / "two.jpg")
     return folder
 
 
@@ -50,7 +48,7 @@ def test_an_image_and_phrases_give_boxes_peak_side_and_an_overlay_each(
     assert box["box"][2:] == [1.0, 1.0]
     assert box["score"] == pytest.approx(0.75 * 200 / 255 * len("effusion on the left"), rel=0.01)
     picture = np.asarray(PIL.Image.open(tmp_path / "found" / left["overlay"])).astype(int)
-    orange = (picture[:, :, 0] > 240) & (abs(picture[:, :, 1] - 170) < 10) & (abs(picture[:, :, 2] - 60) < 10)
+    orange = picture[:540, :, 0] - picture[:540, :, 2] > 100  # above the legend
     assert np.flatnonzero(orange.any(axis=0)).min() > picture.shape[1] / 2 - 60
     written = json.loads((tmp_path / "found" / "groundings.json").read_text())
     assert written["note"] == NOT_A_MEDICAL_DEVICE
@@ -67,7 +65,7 @@ def test_a_folder_goes_on_where_it_was_stopped_and_lists_bad_images(
     assert "bad.png" in first["problems"][0]
     overlays = {file: file.stat().st_mtime_ns for file in (tmp_path / "found").glob("*.png")}
     assert len(overlays) == 2
-    PIL.Image.fromarray(np.full((9, 9), 7, np.uint8)).save(radiographs / "bad.png")
+    PIL.Image.fromarray(radiograph()).save(radiographs / "bad.png")
     second = ground(call, str(radiographs), "effusion", "nodule")
     assert len(second["groundings"]) == 6
     assert {file: file.stat().st_mtime_ns for file in overlays} == overlays
@@ -90,7 +88,7 @@ def test_a_source_is_asked_its_own_phrases_unless_others_are_given(call: Run, ma
     own = ground(call, address)["groundings"]
     assert [entry["image"] for entry in own] == ["a", "b", "b"]
     assert (own[2]["phrase"], own[2]["source"]) == ("No effusion.", address)
-    assert own[0]["peak"] is None  # the image is one grey
+    assert own[0]["peak"] == [0.75, 0.75]
     given = ground(call, address, "left nodule")["groundings"]
     assert [(entry["image"], entry["phrase"]) for entry in given] == [("a", "left nodule"), ("b", "left nodule")]
     assert ground(call, address, "left nodule")["groundings"] == given
@@ -123,6 +121,123 @@ def test_any_phrase_is_answered_and_none_becomes_a_path(
     assert entry["phrase"] == phrase
     files = [file for file in tmp_path.rglob("*.png") if file.parent != radiographs]
     assert files == [tmp_path / "found" / entry["overlay"]]
+
+
+@pytest.fixture
+def strange(tmp_path: Path) -> Path:
+    """Images that are no radiographs."""
+    folder = tmp_path / "strange"
+    folder.mkdir()
+    down, across = np.mgrid[0:90, 0:120] / 120
+    photo = np.stack([np.sin(7 * across), np.cos(5 * down), np.sin(6 * (across + down))], axis=2)
+    PIL.Image.fromarray((127 + 90 * photo).astype(np.uint8)).save(folder / "photo.jpg")
+    PIL.Image.fromarray(np.zeros((90, 120), np.uint8)).save(folder / "black.png")
+    PIL.Image.fromarray(np.full((9, 9), 7, np.uint8)).save(folder / "tiny.png")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("black.png", "it is blank (98 % of its pixels have a brightness from 0.00 to 0.00)"),
+        ("photo.jpg", "it is in colour; if it is a radiograph, convert it to greyscale"),
+        ("tiny.png", "it has only 9 x 9 pixels"),
+    ],
+)
+def test_what_cannot_be_a_radiograph_is_refused_unless_asked_for_anyway(
+    call: Run, strange: Path, name: str, reason: str
+) -> None:
+    command = ("ground", str(strange / name), "left effusion", "--model", MODEL)
+    refused = call(*command)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    said = f"error: {strange / name} cannot be a chest radiograph: {reason} (--anyway grounds it all the same)"
+    assert said in refused.stderr
+    (entry,) = found(call(*command, "--anyway", "--json"))["groundings"]
+    assert entry["implausible"] == reason
+    assert (
+        f"warning: this cannot be a chest radiograph, so the map means nothing: {reason}"
+        in call(*command, "--anyway").stderr
+    )
+    assert call(*command).returncode == 2  # what was answered once does not pass for good
+
+
+def test_in_a_folder_and_in_a_source_such_images_are_problems_and_the_others_are_answered(
+    call: Run, strange: Path, manifest: Path
+) -> None:
+    PIL.Image.fromarray(radiograph()).save(strange / "good.png")
+    result = ground(call, str(strange), "effusion", code=3)
+    assert [Path(entry["image"]).name for entry in result["groundings"]] == ["good.png"]
+    assert [entry["implausible"] for entry in result["groundings"]] == [None]
+    assert len(result["problems"]) == 3
+    (manifest / "a.png").write_bytes((strange / "black.png").read_bytes())
+    (manifest / "b.png").write_bytes((strange / "photo.jpg").read_bytes())
+    address = f"manifest:{manifest}"
+    blank, coloured = ground(call, address, "effusion", code=3, out="other")["problems"]
+    assert blank.startswith("study 'a' cannot be a chest radiograph: it is blank")
+    assert coloured.startswith(f"study 'b': image {manifest / 'b.png'} cannot be a chest radiograph: it is in colour")
+    failed = found(call("predict", MODEL, address, "--out", "p", "--condition", "none", "--json"), 3)["failed"]
+    assert [(one["study"], "cannot be a chest radiograph" in one["reason"]) for one in failed] == [
+        ("a", True), ("b", True), ("b", True),
+    ]  # fmt: skip
+    checks = found(call("data", "check", address, "--json"), 3)["checks"]
+    assert checks["blank-image"] == checks["odd-image"] == 1
+
+
+def test_several_images_are_asked_with_the_option_phrase(call: Run, radiographs: Path) -> None:
+    one, two = str(radiographs / "one.png"), str(radiographs / "two.jpg")
+    entries = ground(call, one, two, "--phrase", "left effusion", "--phrase", "nodule")["groundings"]
+    assert [(entry["image"], entry["phrase"]) for entry in entries] == [
+        (one, "left effusion"), (one, "nodule"), (two, "left effusion"), (two, "nodule"),
+    ]  # fmt: skip
+    (radiographs / "bad.png").write_bytes(b"not an image")
+    some = ground(call, one, str(radiographs / "bad.png"), "--phrase", "nodule", code=3)
+    assert (len(some["groundings"]), len(some["problems"])) == (1, 1)
+
+
+@pytest.mark.parametrize("form", [("one.png", "two.jpg", "nodule"), ("one.png", "--phrase", "two.jpg")])
+def test_a_phrase_that_names_a_file_is_refused(
+    call: Run, radiographs: Path, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(radiographs)
+    result = call("ground", *form, "--model", MODEL)
+    assert result.returncode == 2
+    assert "'two.jpg' is given as a phrase but is a file" in result.stderr
+    assert "rightlung ground IMAGE… --phrase PHRASE" in result.stderr
+    assert not (radiographs / "groundings").exists()
+
+
+def test_the_json_says_what_its_numbers_mean_and_an_overlay_names_all_it_shows(
+    call: Run, radiographs: Path, tmp_path: Path
+) -> None:
+    result = ground(call, str(radiographs / "one.png"), "left effusion")
+    written = json.loads((tmp_path / "found" / "groundings.json").read_text())
+    assert set(result["units"]) == {"box", "score", "abstention", "peak"}
+    assert result["units"] == written["units"]
+    assert "not a probability" in result["units"]["score"]
+    (entry,) = result["groundings"]
+    assert entry["boxes"][0]["score"] == pytest.approx(0.75 * max_of_map(radiographs / "one.png", "left effusion"))
+    assert _caption(entry).splitlines() == [
+        "left effusion",
+        f"abstention 0.25, highest box score {entry['boxes'][0]['score']:.3g}",
+        f"model {MODEL}, image one.png",
+    ]
+    doubted = _caption({**entry, "abstention": 0.8, "boxes": [], "implausible": "it is blank"}).splitlines()
+    assert doubted[1] == "probably absent, abstention 0.80, no box"
+    assert doubted[3].startswith("warning: this cannot be a chest radiograph")
+
+
+def max_of_map(image: Path, text: str) -> float:
+    pixels = np.asarray(PIL.Image.open(image), dtype=float)[30:, 20:] / 255
+    return float(pixels.mean()) * len(text)
+
+
+def test_an_exif_orientation_is_said_and_applied_to_png(call: Run, radiographs: Path) -> None:
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 2
+    PIL.Image.fromarray(radiograph((1, 1))).save(radiographs / "one.png", exif=exif)
+    result = ground(call, str(radiographs / "one.png"), "effusion")
+    assert result["groundings"][0]["peak"] == [0.25, 0.75]
+    assert result["notes"] == [f"{radiographs / 'one.png'}: mirrored according to its EXIF orientation (2)"]
 
 
 def test_a_midline_peak_agrees_with_no_side_and_both_sides_are_not_judged() -> None:

@@ -7,10 +7,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, radiograph
 from tests.studies.dicom_files import SECRET, dataset_of, dicom, saved, with_secrets
 
 MODEL = "tests.asking.models:Painter"
@@ -19,9 +18,7 @@ MODEL = "tests.asking.models:Painter"
 @pytest.fixture
 def pixels() -> Any:
     """Bright at the lower right, the patient's left."""
-    stored = np.full((60, 40), 800, dtype="<u2")
-    stored[30:, 20:] = 3600
-    return stored
+    return radiograph().astype("<u2") * 17
 
 
 def ground(call: Run, *arguments: str, code: int = 0) -> tuple[dict[str, Any], str]:

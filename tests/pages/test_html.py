@@ -38,6 +38,25 @@ def test_text_from_outside_never_becomes_markup_and_the_page_needs_nothing_but_i
     assert not {"link", "script", "iframe", "object"} & set(outline.tags)
 
 
+INJECTIONS = [
+    "</title><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "' onmouseover='alert(1)", "<!--",
+    "--><svg/onload=a>", "javascript:alert(1)", "{{ 7 * 7 }}{% raw %}", "</style><style>*{display:none}", "]]><b>",
+    "&lt;b&gt;", "\x00<i>\u202e", "</pre></code><iframe>", "`<a href=x>`",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("injection", INJECTIONS)
+def test_no_text_changes_the_elements_and_attributes_of_a_page(injection: str) -> None:
+    hostile, harmless = Outline(), Outline()
+    hostile.feed(render_html(page(injection)))
+    harmless.feed(render_html(page("plain")))
+    assert hostile.open == []
+    assert hostile.tags == harmless.tags
+    kinds = [[(tag, name) for tag, name, _ in one.attributes] for one in (hostile, harmless)]
+    assert kinds[0] == kinds[1]
+    assert "49" not in "".join(hostile.headings)  # templates in texts are not evaluated
+
+
 def test_every_link_and_every_reference_resolves_and_no_id_is_used_twice(outline: Outline) -> None:
     ids = outline.values("id")
     assert len(ids) == len(set(ids))

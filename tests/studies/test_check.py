@@ -93,9 +93,11 @@ def test_phrases_that_are_no_quotations_are_not_missed_in_the_reports(planting: 
     assert "phrase-text" not in {f.check for f in planting.check(images=False).findings}
 
 
-def test_an_image_of_noise_among_few_is_not_judged(planting: Planting) -> None:
+def test_an_image_of_noise_is_found_among_few(planting: Planting) -> None:
     noise_image(planting)
-    assert planting.check(limit=6).total == 0
+    (issue,) = planting.check(limit=6).findings
+    assert (issue.check, issue.severity) == ("odd-image", Severity.ERROR)
+    assert issue.message == "the image cannot be a chest radiograph: it is noise (neighbouring pixels are unrelated)"
 
 
 def test_every_check_is_planted_or_tested_by_name() -> None:
@@ -113,6 +115,17 @@ def test_all_faults_of_a_row_are_found_not_only_the_first(planting: Planting) ->
         ("label-value", 5, "age"), ("label-value", 5, "view"), ("box-order", 5, "boxes[0].box"),
         ("box-size", 5, "boxes[1].box"), ("label-value", 5, "findings.edema"), ("box-form", 5, "phrases[0].boxes[0]"),
     }  # fmt: skip
+
+
+def test_a_key_that_occurs_twice_is_reported_with_its_row(planting: Planting) -> None:
+    planting.check(images=False)
+    path = planting.folder / "manifest.jsonl"
+    lines = path.read_text().splitlines()
+    lines[4] = lines[4].removesuffix("}") + ', "view": "AP"}'
+    path.write_text("\n".join(lines))
+    (issue,) = check_source(f"manifest:{planting.folder}", images=False).findings
+    assert (issue.check, issue.place.row) == ("row", 5)
+    assert issue.message == "key 'view' occurs twice; remove one of the two"
 
 
 def test_a_misspelt_split_is_told_from_a_split_of_its_own(planting: Planting) -> None:
@@ -272,7 +285,7 @@ def test_nothing_is_said_of_the_sides_of_what_is_no_radiograph(planting: Plantin
             "wave": 0.5 + 0.5 * np.sin(x * 9 + y * 5 + number),
         }[kind]
         planting.save_pixels(row["file"], (picture * 255).astype(np.uint8))
-    assert found(planting.check()) <= {("blank-image", 1, "file")}
+    assert {check for check, _, _ in found(planting.check())} <= {"blank-image", "odd-image"}
 
 
 def test_patients_are_compared_over_the_whole_file_whatever_the_address_selects(planting: Planting) -> None:
@@ -342,7 +355,7 @@ class Listed(Source):
 
     def __init__(self, address: Address) -> None:
         super().__init__(str(address))
-        image = np.random.default_rng(0).random((64, 64)).astype(np.float32)
+        image = np.kron(np.random.default_rng(0).random((8, 8)), np.ones((8, 8))).astype(np.float32)
         wrong = {"regions": {"left lung": Box(0.1, 0.2, 0.4, 0.8)}}
         told: list[dict[str, Any]] = [{"patient": "p0", "split": "train"}, {"patient": "p0", "split": "val"}]
         told.append({"patient": "p2", "split": "val", **wrong})

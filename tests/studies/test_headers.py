@@ -15,7 +15,10 @@ from tests.studies.readers.published import write_dicom
 BROKEN = b"\0" * 128 + b"DICM" + b"\xff" * 50
 
 
-@pytest.mark.parametrize(("suffix", "turn", "size"), [("png", 1, (7, 5)), ("jpg", 1, (7, 5)), ("jpg", 6, (5, 7))])
+@pytest.mark.parametrize(
+    ("suffix", "turn", "size"),
+    [("png", 1, (7, 5)), ("png", 8, (5, 7)), ("png", 2, (7, 5)), ("jpg", 1, (7, 5)), ("jpg", 6, (5, 7))],
+)
 def test_size_is_height_and_width_of_the_upright_image(
     tmp_path: Path, suffix: str, turn: int, size: tuple[int, int]
 ) -> None:

@@ -15,7 +15,7 @@ from PIL import ImageFile
 
 from rightlung.core import InputError
 from rightlung.studies import read_image
-from rightlung.studies.images import read_mask
+from rightlung.studies.images import decode_image, read_mask
 from tests.studies.conftest import encode, peak_memory_below, png_file, png_start, refused_truncations
 
 RNG = np.random.default_rng(0)
@@ -92,23 +92,28 @@ def test_jpeg_is_read() -> None:
     ("orientation", "corner"),
     [(1, (0, 0)), (2, (0, -1)), (3, (-1, -1)), (4, (-1, 0)), (5, (0, 0)), (6, (0, -1)), (7, (-1, -1)), (8, (-1, 0))],
 )
-def test_exif_orientation_is_applied_to_jpeg(orientation: int, corner: tuple[int, int]) -> None:
+@pytest.mark.parametrize("image_format", ["PNG", "JPEG"])
+def test_exif_orientation_is_applied_and_said(image_format: str, orientation: int, corner: tuple[int, int]) -> None:
     # Where the stored top left corner belongs, by the table in the EXIF specification.
     stored = np.zeros((32, 64), dtype=np.uint8)
     stored[:8, :8] = 255
     exif = PillowImage.Exif()
     exif[0x0112] = orientation
-    image = read_image(encode(stored, "JPEG", exif=exif))
+    found = decode_image(encode(stored, image_format, exif=exif))
+    image = found.image
+    assert bool(found.notes) == (orientation != 1)
+    assert all(f"according to its EXIF orientation ({orientation})" in note for note in found.notes)
     assert image.shape == ((32, 64) if orientation < 5 else (64, 32))
     corners = {(row, column): image[row, column] for row in (0, -1) for column in (0, -1)}
     assert max(corners, key=lambda place: corners[place]) == corner
 
 
 @pytest.mark.parametrize("exif", [b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\x7f"])
-def test_broken_exif_does_not_cost_the_image(noise: NDArray[np.uint8], exif: bytes) -> None:
+@pytest.mark.parametrize("image_format", ["PNG", "JPEG"])
+def test_broken_exif_does_not_cost_the_image(noise: NDArray[np.uint8], exif: bytes, image_format: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert read_image(encode(noise, "JPEG", exif=exif)).shape == noise.shape
+        assert read_image(encode(noise, image_format, exif=exif)).shape == noise.shape
 
 
 def huge_jpeg() -> bytes:
@@ -263,6 +268,13 @@ def test_mask_is_set_where_anything_is_neither_zero_nor_transparent() -> None:
     for stored in (expected, expected.astype(np.uint8), expected.astype(np.uint16), dark_blue):
         assert np.array_equal(read_mask(encode(stored)).pixels, expected)
     assert not read_mask(saved(PillowImage.new("RGBA", (2, 2), (255, 0, 0, 0))))
+
+
+def test_a_mask_is_turned_like_an_image() -> None:
+    exif = PillowImage.Exif()
+    exif[0x0112] = 2
+    stored = np.array([[True, False, False]])
+    assert read_mask(encode(stored, exif=exif)).pixels.tolist() == [[False, False, True]]
 
 
 def test_a_jpeg_mask_is_refused(noise: NDArray[np.uint8]) -> None:

@@ -187,6 +187,11 @@ def test_a_bad_field_is_named_and_the_rest_goes_on(
         (b"null", "a row must be a JSON object; got null"),
         (b'{"id": "\xff\xfe"}', "is not UTF-8 (byte 9 of the line)"),
         (b"[" * 100_000, "is not readable JSON"),
+        (b'{"id": "x", "file": "images/a.png", "patient": "p", "patient": "q"}', "key 'patient' occurs twice; remove"),
+        (
+            b'{"id": "x", "file": "images/a.png", "findings": {"Mass": "positive", "Mass": null}}',
+            "key 'Mass' occurs twice",
+        ),
         (b'{"age": ' + b"9" * 5000 + b"}", "is not readable JSON"),
     ],
 )

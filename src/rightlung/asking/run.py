@@ -23,6 +23,7 @@ from rightlung.models.base import FindingClassifier
 from rightlung.models.folder import weights_digest
 from rightlung.predictions import Batch, DoneKeys, Key, Prediction, PredictionWriter, open_predictions
 from rightlung.studies import Source
+from rightlung.studies.plausibility import check_plausible
 
 Progress = Callable[[float, int], None]
 """Called with the number of finished studies (a fraction for the current one) and the total."""
@@ -182,14 +183,15 @@ class _Run:
             return
         try:
             study = study or self.walk.source.study(image_of)
-            image = load_image(study.load, f"study {image_of!r}")
+            what = f"study {image_of!r}"
+            image = check_plausible(load_image(study.load, what), what)
         except InputError as error:
             yield from (_failed(question, str(error), image_of) for question in group)
             return
         for question in group:
             try:
-                alter, what = question.alter, f"study {image_of!r}, changed"
-                shown = image if alter is None else load_image(partial(alter, image), what)
+                alter = question.alter
+                shown = image if alter is None else load_image(partial(alter, image), f"{what}, changed")
             except InputError as error:
                 yield _failed(question, str(error), image_of)
             else:

@@ -152,10 +152,8 @@ def _from_image(found: PriorComparison, left_out: Mapping[str, int]) -> str:
 
 def left_out_note(left_out: Mapping[str, int]) -> str:
     """Return how many phrases without a named side are not counted, and why."""
-    return (
-        f"not counted: {left_out['words']:,} phrases whose other words imply a side, and {left_out['device']:,} "
-        "phrases about devices"
-    )
+    words, device = (f"{left_out[why]:,} phrase{'' if left_out[why] == 1 else 's'}" for why in ("words", "device"))
+    return f"not counted: {words} whose other words imply a side, and {device} about devices"
 
 
 def _perturbed(found: Breakdown, name: str, how: str) -> Iterator[str]:

@@ -74,7 +74,7 @@ def _tile(study: Study) -> Tile:
     same_size = [mask for mask in masks if mask.size == masks[0].size]
     together = reduce(Mask.union, same_size) if masks else None
     boxes = [box for phrase in located for box in phrase.boxes]
-    return Tile(study.image, f"{study.id} {study.view or ''}: {said}", targets=boxes, mask=together)
+    return Tile(study.image, said, targets=boxes, mask=together, title=f"{study.id} {study.view or ''}")
 
 
 def _say(summary: dict[str, Any], sheet: Path | None) -> None:

@@ -88,14 +88,18 @@ def _picture(done: Audit, predictions: Predictions, source: Source, path: Path) 
         truth = of_case["target"]
         other = swap_sides(row["side_named"])
         captions = {
-            "target": row["phrase"],
-            "model's map": f"model: AP {row['average_precision']:.2f}, {_abstains(answers.get(place))}",
-            "swapped": f"asked for “{other}”: {_abstains(swapped.get(place))}",
-            "prior's map": f"image-blind prior: AP {row['prior_average_precision']:.2f}",
+            "target": ("phrase and target", row["phrase"]),
+            "model's map": ("model", f"AP {row['average_precision']:.2f}, {_abstains(answers.get(place))}"),
+            "swapped": ("model, sides swapped", f"asked for “{other}”: {_abstains(swapped.get(place))}"),
+            "prior's map": ("image-blind prior", f"AP {row['prior_average_precision']:.2f}"),
         }
         if swapped:
             of_case["swapped"] = replace(truth, heatmap=swapped[place].heatmap if place in swapped else None)
-        tiles += [replace(of_case[label], caption=text) for label, text in captions.items() if label in of_case]
+        tiles += [
+            replace(of_case[label], title=title, caption=caption)
+            for label, (title, caption) in captions.items()
+            if label in of_case
+        ]
     return save_sheet(tiles, path, columns=4 if swapped else 3, side=224)
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.asking import Answerer, NoAnswer, Question, load_image
-from rightlung.cli.groundings import RESULT, GroundingFolder, file_name
+from rightlung.cli.groundings import RESULT, UNITS, GroundingFolder, file_name
 from rightlung.cli.output import finish, say, say_problems
 from rightlung.cli.predict import chosen_device
-from rightlung.core import Grounding, Image, InputError, Query
+from rightlung.core import Grounding, Image, InputError, Query, Study
 from rightlung.core.checks import check_text
+from rightlung.core.plotting import PROBABLY_ABSENT
 from rightlung.core.progress import ProgressBars
 from rightlung.explain.peak import peak_of, side_of_peak
 from rightlung.lexicon import side_of
@@ -22,9 +25,9 @@ from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
 from rightlung.models.folder import weights_digest
 from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.predictions import Key
-from rightlung.studies import Source, build_studies, open_source, read_image
-from rightlung.studies.dicom import is_dicom, read_dicom
-from rightlung.studies.files import read_regular
+from rightlung.studies import Source, build_studies, open_source
+from rightlung.studies.images import decode_image
+from rightlung.studies.plausibility import IN_COLOUR, check_plausible, why_implausible
 from rightlung.studies.sources import source_schemes
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".dcm", ".dicom")
@@ -53,22 +56,40 @@ Pair = tuple[ImageTask, str, Image]
 """A task, one of its phrases, and the pixels."""
 
 
+@dataclass(frozen=True, slots=True)
+class ImageList:
+    """Images to ground: how many, and a function that yields their tasks, None for one that is finished or left out."""
+
+    count: int
+    tasks: Callable[[Session], Iterator[ImageTask | None]]
+    single: bool = False
+    """Whether it is one file, whose problem is the command's."""
+
+
 def run(
-    image: str,
+    given: Sequence[str],
     phrases: Sequence[str],
     model_name: str,
     out: Path,
     batch_size: int,
     device: str | None,
     force: bool,
+    anyway: bool,
     json: bool,
 ) -> None:
-    """Ground the pairs that the folder does not hold yet, draw them, and print where they are."""
+    """Ground the pairs that the folder does not hold yet, draw them, and print where they are.
+
+    ``given`` are images if ``phrases`` are given separately, else an image and its phrases.
+    """
     import rightlung
 
+    images, phrases = (given, phrases) if phrases else (given[:1], given[1:])
     for phrase in phrases:
         check_text(phrase, "a phrase")
-    single, count, found = _images(image, phrases, out, force)
+        if _is(Path.is_file, phrase):
+            several = "for several images, write: rightlung ground IMAGE… --phrase PHRASE"
+            raise InputError(f"{phrase!r} is given as a phrase but is a file; {several}")
+    lists = [_images(image, phrases, out, force, anyway) for image in dict.fromkeys(images)]
     model = rightlung.load(model_name, device=chosen_device(device))
     if isinstance(model, RegionGrounder) and not isinstance(model, Grounder):
         raise InputError(
@@ -80,12 +101,12 @@ def run(
     answerer = Answerer(SimpleNamespace(ground=model.ground), batch_size)
     with GroundingFolder(out) as folder:
         session = Session(folder, name, model_name, answerer, model if isinstance(model, Reader) else None)
-        session.go_through(found(session), count)
-        if single and session.problems:
+        session.go_through(chain.from_iterable(one.tasks(session) for one in lists), sum(one.count for one in lists))
+        if len(lists) == 1 and lists[0].single and session.problems:
             raise InputError(session.problems[0])
     notes = [*session.notes, *([answerer.note] if answerer.note else [])]
-    result = {"folder": str(out), "model": model_name, "groundings": session.entries, "problems": session.problems}
-    result |= {"notes": notes, "note": NOT_A_MEDICAL_DEVICE}
+    result: dict[str, Any] = {"folder": str(out), "model": model_name, "groundings": session.entries}
+    result |= {"problems": session.problems, "notes": notes, "units": UNITS, "note": NOT_A_MEDICAL_DEVICE}
     finish(json, result, lambda: _say(session, out, notes), session.problems)
 
 
@@ -99,6 +120,8 @@ class Session:
         self.entries: list[dict[str, Any]] = []
         self.problems: list[str] = []
         self.notes: list[str] = []
+        self.doubts: dict[str, str] = {}
+        """Why images, by name, cannot be chest radiographs; grounded all the same."""
         self._identity = identity
 
     def _key(self, identity: str, phrase: str) -> str:
@@ -149,13 +172,13 @@ class Session:
             grounding: Grounding = answer["grounding"]
             key = self._key(task.identity, phrase)
             overlay = file_name(Path(task.name).stem, phrase, key=key)
-            boxes = [scored.box for scored in grounding.boxes]
-            caption = phrase.encode("utf-8", "backslashreplace").decode()
-            tile = Tile(pixels, caption, grounding.heatmap, predicted=boxes)
-            save_sheet([tile], self.folder.folder / overlay, columns=1, side=SIDE)
             reading = None if self.reader is None else self.reader.reads(phrase)
             entry = describe(task.name, phrase, grounding, reading)
-            entry |= {"source": task.source, "overlay": overlay, "model": self.model_name}
+            entry |= {"implausible": self.doubts.get(task.name), "source": task.source}
+            entry |= {"overlay": overlay, "model": self.model_name}
+            boxes = [scored.box for scored in grounding.boxes]
+            tile = Tile(pixels, _caption(entry), grounding.heatmap, predicted=boxes)
+            save_sheet([tile], self.folder.folder / overlay, columns=1, side=SIDE)
             self.folder.add(key, entry)
             self.entries.append(entry)
 
@@ -183,31 +206,46 @@ def describe(image: str, phrase: str, grounding: Grounding, reading: Reading | N
     }
 
 
-def _images(
-    image: str, phrases: Sequence[str], out: Path, force: bool
-) -> tuple[bool, int, Callable[[Session], Iterator[ImageTask | None]]]:
-    """Return whether ``image`` is a single image, how many images there are, and a function that yields their tasks."""
+def _caption(entry: dict[str, Any]) -> str:
+    """Return the caption of an overlay: phrase, score, abstention, model, file and warnings."""
+    abstention, scores = entry["abstention"], [one["score"] for one in entry["boxes"]]
+    score = f"highest box score {max(scores):.3g}" if scores else "no box"
+    absent = "probably absent, " if abstention >= PROBABLY_ABSENT else ""
+    lines = [
+        " ".join(entry["phrase"].split()),
+        f"{absent}abstention {abstention:.2f}, {score}",
+        f"model {entry['model']}, image {Path(entry['image']).name}",
+        *_warnings(entry),
+    ]
+    return "\n".join(lines).encode("utf-8", "backslashreplace").decode()
+
+
+def _images(image: str, phrases: Sequence[str], out: Path, force: bool, anyway: bool) -> ImageList:
+    """Return the images that an argument names: a file, a folder or a source."""
     path = Path(image)
-    if not _exists(path) and image.partition("?")[0].partition(":")[0] in source_schemes():
-        if force:
-            raise InputError("--force applies to image files and folders only; this is a source")
+    if not _is(Path.exists, image) and image.partition("?")[0].partition(":")[0] in source_schemes():
+        if force or anyway:
+            option = "--force" if force else "--anyway"
+            raise InputError(f"{option} applies to image files and folders only; {image} is a source")
         source = open_source(image)
-        return False, len(source), lambda session: _of_source(source, phrases, session)
+        return ImageList(len(source), lambda session: _of_source(source, phrases, session))
     if not phrases:
         raise InputError(f"{image}: give at least one phrase to look for")
-    if path.is_dir():
-        files = _image_files(path, out)
-        return False, len(files), lambda session: (_of_file(file, phrases, force, session) for file in files)
-    if not _exists(path):
+    if not _is(Path.exists, image):
         schemes = ", ".join(source_schemes())
         raise InputError(f"{image}: there is no such image or folder, and no such source (known: {schemes})")
-    return True, 1, lambda session: iter([_of_file(path, phrases, force, session)])
+    files = _image_files(path, out) if path.is_dir() else [path]
+    return ImageList(
+        len(files),
+        lambda session: (_of_file(file, phrases, force, anyway, session) for file in files),
+        single=not path.is_dir(),
+    )
 
 
-def _exists(path: Path) -> bool:
+def _is(test: Callable[[Path], bool], text: str) -> bool:
     try:
-        return path.exists()
-    except (OSError, ValueError):
+        return test(Path(text))
+    except (OSError, ValueError):  # too long for a path, or with a null character
         return False
 
 
@@ -239,18 +277,22 @@ def _begins_as_dicom(file: Path) -> bool:
         return False
 
 
-def _of_file(file: Path, phrases: Sequence[str], force: bool, session: Session) -> ImageTask:
+def _of_file(file: Path, phrases: Sequence[str], force: bool, anyway: bool, session: Session) -> ImageTask:
     def load() -> Image:
-        data = read_regular(file, str(file))
-        if not is_dicom(data):
-            return read_image(data, name=str(file))
-        found = read_dicom(data, force=force, name=str(file))
+        found = decode_image(file, force=force)
         session.notes += [f"{file}: {note}" for note in found.notes]
+        doubt = IN_COLOUR if found.coloured else why_implausible(found.image)
+        if doubt is not None:
+            sentence = f"{file} cannot be a chest radiograph: {doubt}"
+            if not anyway:
+                raise InputError(f"{sentence} (--anyway grounds it all the same)")
+            session.doubts[str(file)] = doubt
         return found.image
 
     try:
         status = file.stat()
-        identity = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}{' forced' if force else ''}"
+        options = f"{' forced' if force else ''}{' anyway' if anyway else ''}"
+        identity = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}{options}"
     except OSError:
         identity = str(file)  # reading it will raise the error
     return ImageTask(str(file), identity, load, phrases)
@@ -269,8 +311,12 @@ def _of_source(source: Source, phrases: Sequence[str], session: Session) -> Iter
                 yield None
                 continue
             own = phrases or [phrase.text for phrase in study.phrases]
-            yield ImageTask(study.id, identity, study.load, own, source.address)
+            yield ImageTask(study.id, identity, partial(_load_study, study), own, source.address)
     session.problems += dict.fromkeys([*map(str, source.problems), *problems.values()])
+
+
+def _load_study(study: Study) -> Image:
+    return check_plausible(study.load(), f"study {study.id!r}")
 
 
 def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
@@ -278,7 +324,7 @@ def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
         peak, abstention = entry["peak"], entry["abstention"]
         where = f"peak at x {peak[0]:.2f}, y {peak[1]:.2f} ({_SIDES[entry['side_of_peak']]})" if peak else "no peak"
         say(f"{entry['image']}: {_cut(entry['phrase'])}")
-        if abstention >= 0.5:
+        if abstention >= PROBABLY_ABSENT:
             where, verdict = f"probably not in the image (abstention {abstention:.2f}); {where}", ""
         else:
             verdict = f", but the phrase says {entry['side_said']}" if entry["side_agrees"] is False else ""
@@ -300,7 +346,9 @@ def _counted(count: int, one: str, several: str) -> str:
 
 
 def _warnings(entry: dict[str, Any]) -> Iterator[str]:
-    """Yield warnings about a phrase that the model did not read in full or does not know the words of."""
+    """Yield warnings about an image that is no chest radiograph and a phrase that the model cannot read."""
+    if entry.get("implausible"):
+        yield f"warning: this cannot be a chest radiograph, so the map means nothing: {entry['implausible']}"
     read, known, length = entry.get("read_to"), entry.get("known_words"), len(entry["phrase"])
     if read is not None and read < length:
         yield f"warning: the model reads only the first {read:,} of the {length:,} characters"

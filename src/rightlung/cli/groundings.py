@@ -20,6 +20,14 @@ from rightlung.core import OutputError
 from rightlung.core.files import folder_lock, not_written, write_json
 
 RESULT = "groundings.json"
+UNITS = {
+    "box": "fractions of the image: left, top, right, bottom, from the top left corner",
+    "score": "highest value of the map in the box, in the model's own unit, times (1 - abstention); not a probability. "
+    "For a model that returns boxes, the model's own score.",
+    "abstention": "0 (the model points at something) to 1 (the phrase is probably not in the image)",
+    "peak": "fractions of the image: x from the left, y from the top; the patient's left is on the image's right",
+}
+"""What the numbers of a grounding mean."""
 _JOURNAL = ".groundings.jsonl"
 _LONGEST_PART = 32
 
@@ -57,7 +65,7 @@ class GroundingFolder:
     ) -> None:
         try:
             if self._entries or error is None:
-                result = {"note": NOT_A_MEDICAL_DEVICE, "groundings": list(self._entries.values())}
+                result = {"note": NOT_A_MEDICAL_DEVICE, "units": UNITS, "groundings": list(self._entries.values())}
                 write_json(self.folder / RESULT, result)
         except OutputError:
             if error is None:

@@ -181,21 +181,24 @@ def data_check(
 @app.command()
 def ground(
     image: Annotated[str, _arg("PNG, JPEG or DICOM file, folder of these, or source.", "IMAGE")],
-    phrases: Annotated[Texts, _arg("Phrases to find. Default: those of the source.", "PHRASE…")] = None,
+    phrases: Annotated[Texts, _arg("Phrases to find; with --phrase, more images.", "PHRASE…")] = None,
+    phrase: Annotated[Texts, _opt("Phrase to find (repeatable). Default: those of the source.", "PHRASE")] = None,
     model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "starter",
     out: Annotated[Path, _opt("Folder to write to. Earlier groundings are kept.", "DIR")] = Path("groundings"),
     batch_size: Annotated[int, _opt("Phrases to ask at once; halved when memory runs out.", "N", min=1)] = 16,
     device: Device = None,
     force: Annotated[bool, _opt("Read DICOM files of any view or body part.", name="--force")] = False,
+    anyway: Annotated[bool, _opt("Ground images that cannot be chest radiographs.", name="--anyway")] = False,
     json: Json = False,
 ) -> None:
     """Show where a model sees a phrase in an image.
 
-    Writes an overlay (PNG) for each image and phrase, and groundings.json with boxes, peak, side and abstention.
+    Writes an overlay (PNG) for each image and phrase, and groundings.json with boxes, peak, side and abstention. For
+    several images, write: rightlung ground IMAGE… --phrase PHRASE.
     """
     from rightlung.cli.ground import run
 
-    run(image, phrases or [], model, out, batch_size, device, force, json)
+    run([image, *(phrases or [])], phrase or [], model, out, batch_size, device, force, anyway, json)
 
 
 @judgements_app.command("plan")

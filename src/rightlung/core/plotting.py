@@ -1,6 +1,7 @@
 """Draw studies and answers: as PIL images for pages and notebooks, and on matplotlib axes.
 
-Every picture marks the patient's sides: R on the image's left, L on its right.
+Every picture marks the patient's sides: R on the image's left, L on its right. The letters are above the image, so that
+they do not cover text in its corners.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ TARGET, PREDICTED, WORDS = (80, 220, 120), (255, 170, 60), (235, 235, 235)
 HEAT = np.array([(0, 0, 0), (90, 20, 110), (200, 50, 70), (250, 150, 30), (255, 250, 170)], dtype=np.float64)
 FAINTEST = 0.1
 """Least opacity of a map, however much its model abstains."""
+FAINTEST_BOX = 0.35
+"""The same of a box, which must still be found."""
+PROBABLY_ABSENT = 0.5
+"""Abstention from which a phrase is called probably absent; its boxes are dashed."""
 SIDE, LARGEST_SIDE = 320, 1024
 """Pixels on the longer side of a notebook's picture, and the most that are drawn on axes."""
 
@@ -46,12 +51,27 @@ def overlay(
     predicted: Iterable[Box] = (),
     side: int = SIDE,
 ) -> Picture:
-    """Return the image with a map, target boxes and masks, and predicted boxes; the longer side has ``side`` pixels.
+    """Return the image with a map, target boxes and masks, and predicted boxes, below a strip with R and L.
 
-    Without an image, black stands in for it.
+    The longer side of the image has ``side`` pixels. Without an image, black stands in for it.
+    """
+    return headed(paint(image, heatmap, targets=targets, masks=masks, predicted=predicted, side=side))
+
+
+def paint(
+    image: Image | None,
+    heatmap: Heatmap | None = None,
+    *,
+    targets: Iterable[Box] = (),
+    masks: Iterable[Mask] = (),
+    predicted: Iterable[Box] = (),
+    side: int = SIDE,
+) -> Picture:
+    """Return the picture of `overlay` without the strip.
+
+    The more the model abstains, the fainter are the map and the predicted boxes.
     """
     import PIL.Image
-    import PIL.ImageDraw
 
     image = _canvas(image, heatmap)
     shown = _shown(image.shape, side)
@@ -59,14 +79,60 @@ def overlay(
     for mask in masks:
         colours[_outline(mask.resized(shown).pixels, width=1 if side < 160 else 2)] = TARGET
     picture = PIL.Image.fromarray(colours.clip(0, 255).astype(np.uint8))
-    pen = PIL.ImageDraw.Draw(picture)
-    for boxes, colour in ((targets, TARGET), (predicted, PREDICTED)):
-        for box in boxes:
-            x0, y0, x1, y1 = box.to_pixels(shown)
-            pen.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=colour, width=2)
-    for letter, x, anchor in (("R", 4, "la"), ("L", shown[1] - 4, "ra")):
-        pen.text((x, 3), letter, WORDS, font(max(12, side // 16)), anchor, stroke_width=1, stroke_fill=(0, 0, 0))
+    abstention = 0.0 if heatmap is None else heatmap.abstention
+    picture.paste(TARGET, mask=_ink(targets, shown))
+    picture.paste(PREDICTED, mask=_ink(predicted, shown, abstention))
     return picture
+
+
+def headed(picture: Picture, title: str = "", edges: tuple[int, int] | None = None) -> Picture:
+    """Return a picture below a strip with R, a title and L.
+
+    ``edges`` are the columns at which the radiograph begins and ends, if it is narrower than the picture.
+    """
+    import PIL.Image
+    import PIL.ImageDraw
+
+    left, right = edges or (0, picture.width)
+    face = font(max(12, picture.width // 20))
+    height = sum(face.getmetrics()) + 2
+    taller = PIL.Image.new("RGB", (picture.width, picture.height + height))
+    taller.paste(picture, (0, height))
+    pen = PIL.ImageDraw.Draw(taller)
+    for letter, x, anchor in (("R", left + 2, "la"), ("L", right - 2, "ra")):
+        pen.text((x, 1), letter, WORDS, face, anchor)
+    room = right - left - 4 * face.getlength("R")
+    pen.text(((left + right) // 2, 1 + face.getmetrics()[0]), shortened(title, room), WORDS, font(), "ms")
+    return taller
+
+
+def shortened(text: str, width: float) -> str:
+    """Return a text cut off to at most ``width`` pixels, with an ellipsis."""
+    if font().getlength(text) <= width:
+        return text
+    low, high = 0, len(text)  # the longest beginning that fits; each step measures at most one text
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if font().getlength(f"{text[:middle]}…") <= width else (low, middle - 1)
+    return f"{text[:low].rstrip()}…"
+
+
+def _ink(boxes: Iterable[Box], size: Size, abstention: float = 0.0) -> Picture:
+    """Return the opacity of boxes' outlines; they are dashed if their phrase is probably absent."""
+    import PIL.Image
+    import PIL.ImageDraw
+
+    ink = PIL.Image.new("L", size[::-1])
+    pen = PIL.ImageDraw.Draw(ink)
+    for box in boxes:
+        x0, y0, x1, y1 = box.to_pixels(size)
+        opacity = round(255 * max(FAINTEST_BOX, 1.0 - abstention))
+        pen.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=opacity, width=2)
+    if abstention < PROBABLY_ABSENT:
+        return ink
+    dash = max(3, max(size) // 48)
+    rows, columns = np.indices(size)
+    return PIL.Image.fromarray(np.where((rows + columns) // dash % 2, np.uint8(0), np.asarray(ink)))
 
 
 def plot(
@@ -92,9 +158,9 @@ def plot(
     shown = _shown(image.shape, min(LARGEST_SIDE, max(image.shape)))
     axes.imshow(_blended(image, heatmap, shown).clip(0, 255).astype(np.uint8), extent=(0, width, height, 0))
 
-    def draw(box: Box, colour: Any) -> Any:
+    def draw(box: Box, colour: Any, **style: Any) -> Any:
         corner, size = (box.x0 * width, box.y0 * height), (box.width * width, box.height * height)
-        return axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=colour, linewidth=1.5))
+        return axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=colour, linewidth=1.5, **style))
 
     cycle = mpl.color_sequences["Set2"] if legend else [tuple(part / 255 for part in TARGET)]
     places: dict[Any, int] = {}
@@ -110,13 +176,16 @@ def plot(
             axes.contour(across * width, down * height, pixels, levels=[0.5], colors=[colour], linewidths=1.5)
         if legend:
             axes.plot([], [], color=colour, label=textwrap.shorten(phrase.text, 70, placeholder=" …"))
+    abstention = 0.0 if heatmap is None else heatmap.abstention
+    alpha, absent = max(FAINTEST_BOX, 1.0 - abstention), abstention >= PROBABLY_ABSENT
     for scored in predicted:
         colour = tuple(part / 255 for part in PREDICTED)
-        draw(scored.box, colour)
-        text = f"{scored.label or ''} {scored.score:.2g}".strip()
-        axes.text(scored.box.x0 * width, scored.box.y0 * height, text, color=colour, fontsize="small", va="bottom")
-    for letter, x, align in (("R", 0.02, "left"), ("L", 0.98, "right")):
-        axes.text(x, 0.98, letter, color="white", weight="bold", ha=align, va="top", transform=axes.transAxes)
+        draw(scored.box, colour, alpha=alpha, linestyle="dashed" if absent else "solid")
+        text = f"{scored.label or ''} {scored.score:.2g}{', probably absent' if absent else ''}".strip()
+        style = {"color": colour, "alpha": alpha, "fontsize": "small", "va": "bottom"}
+        axes.text(scored.box.x0 * width, scored.box.y0 * height, text, **style)
+    for letter, x, align in (("R", 0, "left"), ("L", 1, "right")):
+        axes.text(x, 1.01, letter, weight="bold", ha=align, va="bottom", transform=axes.transAxes)
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.set_axis_off()
     if legend and targets:
@@ -175,9 +244,14 @@ def _blended(image: Image, heatmap: Heatmap | None, size: Size) -> NDArray[np.fl
         return colours
     values = heatmap.to_size(size, keep_mass=False)
     share = values.astype(np.float64) / (values.max() or 1.0)
+    return heated(colours, share, max(FAINTEST, 1.0 - heatmap.abstention))
+
+
+def heated(colours: NDArray[np.float64], share: NDArray[np.float64], opacity: float = 1.0) -> NDArray[np.float64]:
+    """Return colours ``(height, width, 3)`` with a map from 0 to 1 over them."""
     steps = np.linspace(0, 1, len(HEAT))
     heat = np.stack([np.interp(share, steps, HEAT[:, channel]) for channel in range(3)], axis=2)
-    weight = 0.65 * max(FAINTEST, 1.0 - heatmap.abstention) * share[:, :, None]
+    weight = 0.65 * opacity * share[:, :, None]
     blended: NDArray[np.float64] = (1 - weight) * colours + weight * heat
     return blended
 

@@ -230,7 +230,7 @@ def _pydicom() -> Any:
     try:
         return importlib.import_module("pydicom")
     except ImportError:
-        raise InputError("writing DICOM needs pydicom: pip install 'rightlung[dicom]'") from None
+        raise InputError("writing DICOM needs pydicom: pip install pydicom") from None
 
 
 def _uid(*key: object) -> str:

@@ -6,6 +6,7 @@ decoding the image a hundred. Only the DICOM elements listed here are read; none
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -18,20 +19,21 @@ from rightlung.studies.dicom import is_dicom
 from rightlung.studies.dicom.quiet import quiet
 from rightlung.studies.dicom.terms import view_of
 from rightlung.studies.files import open_regular
+from rightlung.studies.images import orientation_of
+from rightlung.studies.plausibility import ImplausibleImageError
 
 _ELEMENTS = ["Rows", "Columns", "PatientAge", "PatientSex", "ViewPosition"]
 _AGE = re.compile(r"([0-9]{1,3})([YMWD]?)")
 _YEARS = {"": 1.0, "Y": 1.0, "M": 1 / 12, "W": 7 / 365.25, "D": 1 / 365.25}
 _TURNED = {5, 6, 7, 8}
-_ORIENTATION = 0x0112
 
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
     """Facts from a file's header; everything but the size is None if it is not stated.
 
-    ``size`` is ``(height, width)`` of the stored pixels (a JPEG turned upright), to which published boxes refer. The
-    decoded image has the same size, except for DICOM images with non-square pixels.
+    ``size`` is ``(height, width)`` of the stored pixels (a PNG or JPEG turned upright), to which published boxes refer.
+    The decoded image has the same size, except for DICOM images with non-square pixels.
     """
 
     size: Size
@@ -47,13 +49,24 @@ def read_header(path: str | os.PathLike[str], what: str) -> ImageHeader:
         start = file.read(132)
         file.seek(0)
         if start.startswith(png.SIGNATURE):
-            header = png.read_header(start, what)
-            return ImageHeader((header.height, header.width))
+            return _png_header(file, start, what)
         if start.startswith(b"\xff\xd8\xff"):
             return _jpeg_header(file, what)
         if is_dicom(start):
             return _dicom_header(file, what)
     raise InputError(f"{what} is not an image in DICOM, PNG or JPEG format")
+
+
+def _png_header(file: Any, start: bytes, what: str) -> ImageHeader:
+    header = png.read_header(start, what)
+    turned = False
+    if png.may_hold_exif(file):
+        from PIL.PngImagePlugin import PngImageFile
+
+        file.seek(0)
+        with contextlib.suppress(Exception):  # damaged after its header, which decoding reports
+            turned = orientation_of(PngImageFile(file)) in _TURNED
+    return ImageHeader((header.width, header.height) if turned else (header.height, header.width))
 
 
 def _jpeg_header(file: Any, what: str) -> ImageHeader:
@@ -62,7 +75,7 @@ def _jpeg_header(file: Any, what: str) -> ImageHeader:
     try:
         image = JpegImageFile(file)
         width, height = image.size
-        turned = image.getexif().get(_ORIENTATION) in _TURNED
+        turned = orientation_of(image) in _TURNED
     except Exception as error:  # on hostile bytes the parser raises errors of every kind
         raise InputError(f"{what} is not a readable JPEG image: {error}") from error
     return ImageHeader((width, height) if turned else (height, width))
@@ -72,7 +85,7 @@ def _dicom_header(file: Any, what: str) -> ImageHeader:
     try:
         from pydicom import dcmread
     except ImportError:
-        raise InputError(f"{what} is a DICOM file; reading it needs pydicom: pip install 'rightlung[dicom]'") from None
+        raise InputError(f"{what} is a DICOM file; reading it needs pydicom: pip install pydicom") from None
     trouble: str | None = None
     height = width = 0
     texts: dict[str, str] = {}
@@ -112,5 +125,7 @@ def years(text: str) -> float | None:
 
 
 def image_kind(error: InputError) -> str:
-    """Return the check for an image whose header cannot be read."""
+    """Return the check for an image that cannot be used."""
+    if isinstance(error, ImplausibleImageError):
+        return "odd-image"
     return "missing-image" if isinstance(error, MissingFileError) else "unreadable-image"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from rightlung.core import Image, InputError, Mask
 from rightlung.studies import png
 from rightlung.studies.files import MAX_BYTES, check_byte_count, check_pixel_count, read_regular
+from rightlung.studies.plausibility import IN_COLOUR, ImplausibleImageError, is_coloured
 
 if TYPE_CHECKING:  # Pillow is slow to import, and most commands never decode an image
     from PIL import Image as PillowImage
@@ -25,7 +27,22 @@ MAX_PIXELS = 100_000_000
 
 Format = Literal["PNG", "JPEG"]
 _MODES = {"1", "L", "P", "LA", "PA", "RGB", "RGBA", "I;16", "I;16B", "I"}
-_ORIENTATION = 0x0112
+ORIENTATION = 0x0112
+_TURNS = {
+    2: ("FLIP_LEFT_RIGHT", "mirrored"), 3: ("ROTATE_180", "turned"), 4: ("FLIP_TOP_BOTTOM", "mirrored"),
+    5: ("TRANSPOSE", "mirrored and turned"), 6: ("ROTATE_270", "turned"), 7: ("TRANSVERSE", "mirrored and turned"),
+    8: ("ROTATE_90", "turned"),
+}  # fmt: skip
+"""Pillow's operation for each EXIF orientation, and what it does."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedImage:
+    """The image of a file, notes on unexpected processing, and whether the file is in colour."""
+
+    image: Image
+    notes: tuple[str, ...] = ()
+    coloured: bool = False
 
 
 def read_image(
@@ -42,12 +59,36 @@ def read_image(
     according to its header is refused with the reason, unless ``force`` is set; `rightlung.studies.dicom.read_dicom`
     returns the header's facts.
     """
+    return decode_image(source, max_pixels=max_pixels, max_bytes=max_bytes, name=name, force=force).image
+
+
+def decode_image(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
+    name: str | None = None,
+    force: bool = False,
+) -> DecodedImage:
+    """Return the image of `read_image` with what its file says about it."""
     data, what = bytes_of(source, max_bytes, name, "the image")
     if _is_dicom(data):
         from rightlung.studies.dicom import read_dicom
 
-        return read_dicom(data, force=force, max_pixels=max_pixels, max_bytes=max_bytes, name=what).image
-    return _grey(_decode(data, what, max_pixels, "image"))
+        found = read_dicom(data, force=force, max_pixels=max_pixels, max_bytes=max_bytes, name=what)
+        return DecodedImage(found.image, found.notes)
+    picture, turn = _decode(data, what, max_pixels, "image")
+    notes = () if turn is None else (f"{_TURNS[turn][1]} according to its EXIF orientation ({turn})",)
+    grey = picture.mode.startswith("I") or picture.mode in ("1", "L", "LA")
+    return DecodedImage(_grey(picture), notes, not grey and is_coloured(picture))
+
+
+def read_radiograph(data: bytes, what: str) -> Image:
+    """Return the image of a study; one in colour is refused."""
+    found = decode_image(data, name=what)
+    if found.coloured:
+        raise ImplausibleImageError(f"{what} cannot be a chest radiograph: {IN_COLOUR}")
+    return found.image
 
 
 def from_pillow(image: PillowImage.Image) -> Image:
@@ -69,7 +110,7 @@ def read_mask(
     JPEG is refused, because its compression changes zeros near edges.
     """
     data, what = bytes_of(source, max_bytes, name, "the mask")
-    return Mask(_set_pixels(_decode(data, what, max_pixels, "mask")))
+    return Mask(_set_pixels(_decode(data, what, max_pixels, "mask")[0]))
 
 
 def bytes_of(
@@ -105,8 +146,8 @@ def _is_dicom(data: bytes) -> bool:
     return not data.startswith((png.SIGNATURE, b"\xff\xd8\xff")) and is_dicom(data)
 
 
-def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> PillowImage.Image:
-    """Return the decoded Pillow image, upright.
+def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> tuple[PillowImage.Image, int | None]:
+    """Return the decoded Pillow image, upright, and the EXIF orientation that was undone, if any.
 
     The plugins are called directly, because ``Image.open`` has its own limit in a global variable, which cannot be
     changed for one call without affecting other threads.
@@ -118,6 +159,7 @@ def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> PillowImage.I
         png.check_whole(data, header, what)
 
     from PIL import ImageFile
+    from PIL.Image import Transpose
     from PIL.JpegImagePlugin import JpegImageFile
     from PIL.PngImagePlugin import PngImageFile
 
@@ -137,7 +179,8 @@ def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> PillowImage.I
         raise InputError(f"{what} does not fit into memory: {image.size[0]:,} x {image.size[1]:,} pixels") from None
     except Exception as error:
         raise InputError(f"{what} is truncated or damaged: {_reason(error)}") from error
-    return _upright(image) if image_format == "JPEG" else image
+    turn = orientation_of(image)
+    return (image, None) if turn is None else (image.transpose(Transpose[_TURNS[turn][0]]), turn)
 
 
 def _reason(error: Exception) -> str:
@@ -145,19 +188,13 @@ def _reason(error: Exception) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _upright(image: PillowImage.Image) -> PillowImage.Image:
-    from PIL.Image import Transpose
-
-    turns = {
-        2: Transpose.FLIP_LEFT_RIGHT, 3: Transpose.ROTATE_180, 4: Transpose.FLIP_TOP_BOTTOM, 5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270, 7: Transpose.TRANSVERSE, 8: Transpose.ROTATE_90,
-    }  # fmt: skip
+def orientation_of(image: PillowImage.Image) -> int | None:
+    """Return the EXIF orientation of an opened PNG or JPEG, None if it is upright or the EXIF data is unreadable."""
     try:
-        orientation = image.getexif().get(_ORIENTATION)
+        found = image.getexif().get(ORIENTATION)
     except Exception:  # broken EXIF says nothing about the pixels
-        return image
-    turn = turns.get(orientation) if isinstance(orientation, int) else None
-    return image if turn is None else image.transpose(turn)
+        return None
+    return found if isinstance(found, int) and found in _TURNS else None
 
 
 def _grey(image: PillowImage.Image) -> Image:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from rightlung.core import Image, InputError, Mask, Phrase, Polarity, Report, Study
 from rightlung.core.errors import MaskSizeError, unknown_name
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.images import read_image, read_mask
+from rightlung.studies.images import read_mask, read_radiograph
 from rightlung.studies.report_text import descriptive_sections, descriptive_sentences
 from rightlung.studies.rows import FieldError, ManifestRow, parse_row
 from rightlung.studies.sources import Address, Source
@@ -29,7 +29,7 @@ MAX_LINE_BYTES = 16 * 2**20
 def load_image(study_id: str, file: StoredFile) -> Image:
     """Read and decode a study's image."""
     what = f"study {study_id!r}: image {file}"
-    return read_image(file.read(what), name=what)
+    return read_radiograph(file.read(what), what)
 
 
 def load_masks(study_id: str, files: tuple[StoredFile, ...]) -> Mask:

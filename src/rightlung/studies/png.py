@@ -7,10 +7,12 @@ checked here.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from rightlung.core import InputError
 
@@ -56,6 +58,17 @@ def read_header(data: bytes, what: str) -> PngHeader:
     if not (width and height) or depth not in (1, 2, 4, 8, 16) or colour_type not in _CHANNELS or interlace > 1:
         raise InputError(f"{what} is damaged: its PNG header has impossible values")
     return PngHeader(width, height, depth, colour_type, interlace == 1)
+
+
+def may_hold_exif(file: BinaryIO) -> bool:
+    """Whether a PNG file has a chunk that may hold EXIF data; pixel data is skipped, not read."""
+    file.seek(len(SIGNATURE))
+    while len(start := file.read(8)) == 8:
+        length, kind = struct.unpack(">I4s", start)
+        if kind in (b"eXIf", b"tEXt", b"zTXt", b"iTXt"):
+            return True
+        file.seek(length + 4, os.SEEK_CUR)
+    return False
 
 
 def check_whole(data: bytes, header: PngHeader, what: str) -> None:

@@ -231,7 +231,7 @@ def parse_row(line: bytes) -> ManifestRow:
 
 def _parse_json(line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line.decode("utf-8"))
+        row = json.loads(line.decode("utf-8"), object_pairs_hook=_distinct)
         if b"\\u" in line:
             json.dumps(row, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
@@ -241,11 +241,23 @@ def _parse_json(line: bytes) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         message = f"the line is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
         raise FieldError(None, message) from None
+    except FieldError:
+        raise
     except (ValueError, RecursionError) as error:
         raise FieldError(None, f"the line is not readable JSON: {error}") from None
     if not isinstance(row, dict):
         raise FieldError(None, f"a row must be a JSON object; got {_kind(row)}")
     return row
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; of two values of one key, JSON parsers silently drop the first."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise FieldError(None, f"key {shown(twice)} occurs twice; remove one of the two")
+    return found
 
 
 def _kind(value: object) -> str:

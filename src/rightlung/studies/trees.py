@@ -10,7 +10,7 @@ from pathlib import Path
 from rightlung.core import Image, InputError
 from rightlung.core.problem import Problem
 from rightlung.studies.files import MAX_BYTES, read_regular, relative_name
-from rightlung.studies.images import read_image
+from rightlung.studies.images import read_radiograph
 
 IMAGE_SUFFIXES = (".dicom", ".dcm", ".png", ".jpg", ".jpeg")
 """Suffixes of images; the first of these wins if a folder has one image in two formats."""
@@ -112,7 +112,7 @@ class FileImage:
     def __call__(self) -> Image:
         """Read and decode the image."""
         what = f"study {self.study_id!r}: image {self.path}"
-        return read_image(read_tree_file(self.root, self.name, what), name=what)
+        return read_radiograph(read_tree_file(self.root, self.name, what), what)
 
     @property
     def path(self) -> str:

@@ -82,8 +82,9 @@ def _thresholded(image: Any, grounding: Grounding, target: Mask, share: int) -> 
     top = values >= np.quantile(values, 1 - share / 100)
     inside = target.resized((_SIDE, _SIDE)).pixels
     picture = np.asarray(draw(Tile(image, mask=target), _SIDE)).copy()
+    shown = picture[-_SIDE:]  # below the strip with R and L
     for where, colour in ((top & inside, _HIT), (top & ~inside, _MISS)):
-        picture[where] = 0.4 * picture[where] + 0.6 * np.array(colour)
+        shown[where] = 0.4 * shown[where] + 0.6 * np.array(colour)
     return PIL.Image.fromarray(picture.astype(np.uint8))
 
 

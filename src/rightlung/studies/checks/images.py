@@ -23,6 +23,7 @@ from rightlung.studies.checks.orientation import LIKELY_MIRROR, SURE_MIRROR, Loo
 from rightlung.studies.checks.sides import binomial_tail
 from rightlung.studies.checks.targets import Item
 from rightlung.studies.headers import image_kind
+from rightlung.studies.plausibility import why_implausible
 
 _LEAST_RANGE = 4 / 255
 """The least range of grey values, without the darkest and brightest hundredth, of an image that shows something."""
@@ -79,10 +80,10 @@ class ImageChecks:
             image = check_image(item.study.load(), f"study {item.study.id!r}")
         except InputError as error:
             message = str(error).removeprefix(f"study {item.study.id!r}: ")
-            self.ledger.add(image_kind(error), item.place, item.image_field, message)
+            self.ledger.add(image_kind(error), item.place, item.image_field, message, ERROR)
             return None
         self.decoded += 1
-        if not self._is_blank(item, image):
+        if not self._is_blank(item, image) and not self._is_impossible(item, image):
             self._check_twice(item, image)
             seen = look(image)
             if seen is not None:
@@ -104,6 +105,13 @@ class ImageChecks:
             message = f"the lowest {strip:,} of {image.shape[0]:,} rows are one grey: the file may have been truncated"
             self.ledger.add("blank-image", item.place, item.image_field, message, WARNING)
         return False
+
+    def _is_impossible(self, item: Item, image: Image) -> bool:
+        reason = why_implausible(image)
+        if reason is not None:
+            message = f"the image cannot be a chest radiograph: {reason}"
+            self.ledger.add("odd-image", item.place, item.image_field, message, ERROR)
+        return reason is not None
 
     def _check_twice(self, item: Item, image: Image) -> None:
         digest = hashlib.blake2b(np.ascontiguousarray(image).tobytes(), digest_size=8)

@@ -1,6 +1,6 @@
 """DICOM radiographs: `read_dicom` returns the image and the view, side and body part from the header.
 
-Needs the extra ``dicom`` (pydicom), imported when the first file is read. Only elements on a short list
+pydicom is imported when the first file is read. Only elements on a short list
 (`rightlung.studies.dicom.header`) are ever read; it contains no names, numbers or dates of patients.
 """
 

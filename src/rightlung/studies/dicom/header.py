@@ -96,7 +96,7 @@ def read_header(data: bytes, what: str, max_inflated: int) -> DicomHeader:
         with quiet():
             import pydicom.filereader  # noqa: F401
     except ImportError:
-        raise InputError(f"{what} is a DICOM file; reading it needs pydicom: pip install 'rightlung[dicom]'") from None
+        raise InputError(f"{what} is a DICOM file; reading it needs pydicom: pip install pydicom") from None
     trouble: str | None = None
     try:
         with quiet():

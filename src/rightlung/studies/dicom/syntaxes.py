@@ -26,7 +26,7 @@ class Syntax:
     needs: str = ""
 
 
-_OPENJPEG = "pylibjpeg and pylibjpeg-openjpeg: pip install 'rightlung[dicom]'"
+_OPENJPEG = "pylibjpeg and pylibjpeg-openjpeg: pip install pylibjpeg pylibjpeg-openjpeg"
 # pylibjpeg-libjpeg reads these, too, but is under the GPL, so it is mentioned and not required.
 _LOSSLESS = "python-gdcm (or pylibjpeg-libjpeg, which is under the GPL)"
 

@@ -1,0 +1,48 @@
+"""What `pip install` brings: DICOM among the standard packages, and nothing that is not used."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MODULES = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "pylibjpeg-openjpeg": "openjpeg"}
+TOOLS = {"mypy", "ruff", "pytest-xdist", "pydicom-data", "types-PyYAML"}
+"""Used by the Makefile, or as data or types."""
+
+
+def name_of(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9-]+", requirement)
+    assert found is not None
+    return found[0]
+
+
+def test_reading_dicom_is_part_of_the_standard_installation() -> None:
+    assert {"pydicom", "pylibjpeg", "pylibjpeg-openjpeg"} <= set(map(name_of, PROJECT["dependencies"]))
+    assert set(PROJECT["optional-dependencies"]) == {"dev"}
+
+
+@pytest.mark.parametrize("extra", ["", "dev"])
+def test_every_requirement_is_used(extra: str) -> None:
+    listed = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
+    folders = ("src", "tests", "benchmarks") if extra else ("src",)
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    for name in set(map(name_of, listed)) - TOOLS:
+        module = MODULES.get(name, name.replace("-", "_"))
+        assert re.search(rf"\b{module}\b", source), name
+
+
+def test_every_requirement_has_a_pinned_version() -> None:
+    pinned = {name_of(line).lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    every = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    assert {name_of(one).lower() for one in every} <= {name.replace("_", "-") for name in pinned}
+
+
+def test_pydicom_is_imported_only_to_read_dicom() -> None:
+    code = "import sys, rightlung.asking, rightlung.cli.ground; assert 'pydicom' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
