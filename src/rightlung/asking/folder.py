@@ -42,6 +42,10 @@ class Summary:
     """Studies asked about, now or by an earlier call."""
     written: int
     """Rows written by this call."""
+    reused: int
+    """Answers of earlier calls that this call did not ask again."""
+    reused_from: str | None
+    """The date of these answers, or the first and the last date; None if unknown."""
     conditions: dict[str, int]
     """Rows in the folder by condition."""
     failed: tuple[Failed, ...]

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.asking import Answerer, NoAnswer, Question, load_image
+from rightlung.asking import Answerer, NoAnswer, Question, code_fingerprint, load_image
 from rightlung.cli.groundings import RESULT, GroundingFolder, file_name
 from rightlung.cli.output import finish, say, say_problems
-from rightlung.cli.predict import chosen_device
+from rightlung.cli.predict import load_model
 from rightlung.core import Grounding, Image, InputError, Query
 from rightlung.core.checks import check_text
 from rightlung.core.progress import ProgressBars
@@ -64,19 +64,17 @@ def run(
     json: bool,
 ) -> None:
     """Ground the pairs that the folder does not hold yet, draw them, and print where they are."""
-    import rightlung
-
     for phrase in phrases:
         check_text(phrase, "a phrase")
     single, count, found = _images(image, phrases, out, force)
-    model = rightlung.load(model_name, device=chosen_device(device))
+    model = load_model(model_name, device)
     if isinstance(model, RegionGrounder) and not isinstance(model, Grounder):
         raise InputError(
             f"model {model_name!r} needs region boxes; use 'rightlung predict' with a source that has some"
         )
     if not isinstance(model, Grounder):
         raise InputError(f"model {model_name!r} cannot ground phrases")
-    name = f"{model_name.rstrip('/')} {weights_digest(model) or ''}".strip()
+    name = f"{model_name.rstrip('/')} {weights_digest(model) or ''} {code_fingerprint(model, model_name) or ''}".strip()
     answerer = Answerer(SimpleNamespace(ground=model.ground), batch_size)
     with GroundingFolder(out) as folder:
         session = Session(folder, name, model_name, answerer, model if isinstance(model, Reader) else None)
@@ -261,7 +259,9 @@ def _of_source(source: Source, phrases: Sequence[str], session: Session) -> Iter
     problems: dict[str, str] = {}
     for begin in range(0, len(source), _AT_ONCE):
         positions = range(begin, min(begin + _AT_ONCE, len(source)))
-        identities = {place: f"{source.address} {source.ids[place]}" for place in positions}
+        identities = {
+            place: f"{source.address} {source.ids[place]} {source.image_identity(place) or ''}" for place in positions
+        }
         todo = [place for place, identity in identities.items() if not session.is_done(identity, phrases)]
         built = build_studies(source, todo, problems)
         for place, identity in identities.items():
