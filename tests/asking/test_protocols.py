@@ -318,8 +318,11 @@ def test_what_a_model_must_not_return_becomes_a_reason(
 ) -> None:
     model = type("Model", (), {method: lambda *asked: given})()
     source = Listed([Study("a", lambda: picture(0), phrases=(Phrase("x"),))])
-    (failed,) = ask(model, source, tmp_path / "p").failed
-    assert failed.reason == (expected or "score of finding 'enlarged cardiomediastinum' must be finite; got nan")
+    with pytest.raises(InputError) as caught:
+        ask(model, source, tmp_path / "p")
+    reason = expected or "score of finding 'enlarged cardiomediastinum' must be finite; got nan"
+    assert str(caught.value).startswith("none of the 1 questions has an answer; first error: study 'a', ")
+    assert str(caught.value).endswith(reason)
 
 
 def test_maps_of_the_starter_are_those_of_calling_it_in_a_plain_loop(tmp_path: Path) -> None:

@@ -199,14 +199,18 @@ def _with_prior(
 def _source_of(predictions: Predictions, source: str | Source | None) -> Source:
     if isinstance(source, Source):
         return source
-    address = source or predictions.source
+    address = source or _address_of(predictions)
     if address is None:
         raise InputError(
             f"{predictions.path}: the predictions name no source; give the address of the studies as a second argument"
         )
-    path = predictions.path
-    folder = path if path.is_dir() else path.parent
-    return open_source(address if source else absolute_address(address, folder))
+    return open_source(address)
+
+
+def _address_of(predictions: Predictions) -> str | None:
+    """Return the source that predictions name; a relative path is relative to their folder."""
+    folder = predictions.path if predictions.path.is_dir() else predictions.path.parent
+    return None if predictions.source is None else absolute_address(predictions.source, folder)
 
 
 def _wanted(predictions: Predictions) -> tuple[dict[str, set[int]], int]:
@@ -233,7 +237,7 @@ def _notes(predictions: Predictions, source: Source, other: int) -> list[str]:
     notes = []
     if other:
         notes.append(f"{other:,} rows with queries other than the source's phrases were skipped")
-    if predictions.source is not None and absolute_address(predictions.source) != absolute_address(source.address):
+    if _address_of(predictions) not in (None, absolute_address(source.address)):
         notes.append(f"the predictions name the source {predictions.source} but were audited against {source.address}")
     return notes
 

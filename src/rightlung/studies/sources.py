@@ -272,7 +272,7 @@ def absolute_address(address: str, folder: Path | None = None) -> str:
 def _absolute(path: str, folder: Path | None) -> str:
     if not path or Path(path).is_absolute():
         return path
-    places = [str((base / path).absolute()) for base in (folder, Path()) if base is not None]
+    places = [os.path.abspath(base / path) for base in (folder, Path()) if base is not None]  # noqa: PTH100  (no "..")
     return next(filter(_exists, places), path)
 
 
