@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -16,7 +17,7 @@ import pytest
 from rightlung import __version__
 from rightlung.asking import ask, code_fingerprint
 from rightlung.asking.folder import LIST
-from rightlung.core import Grounding, Image, InputError, Phrase
+from rightlung.core import Grounding, Image, InputError, OutputError, Phrase
 from rightlung.models.classifier import Classifier
 from rightlung.studies import open_source
 from tests.asking.models import Painter, listed, rows_of
@@ -224,6 +225,43 @@ def test_answers_about_images_that_have_changed_are_refused_until_they_are_overw
     ask(Painter(), address, tmp_path / "p", ["none", "exchange-image"], overwrite=True)
     ask(Painter(), address, tmp_path / "fresh", ["none", "exchange-image"])
     assert rows_of(tmp_path / "p") == rows_of(tmp_path / "fresh") != before
+
+
+def test_an_image_that_could_not_be_read_is_asked_about_once_it_is_repaired(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    write_manifest(folder, [100, 120, 140])
+    good = (folder / "1.png").read_bytes()
+    (folder / "1.png").write_bytes(b"no image")
+    conditions = ["none", "exchange-image"]
+    first = ask(Painter(), f"manifest:{folder}", tmp_path / "p", conditions)
+    assert len(first.failed) == 2
+    (folder / "1.png").write_bytes(good)
+    second = ask(Painter(), f"manifest:{folder}", tmp_path / "p", conditions)
+    assert (second.failed, second.written, second.reused) == ((), 2, 4)
+    ask(Painter(), f"manifest:{folder}", tmp_path / "fresh", conditions)
+    assert rows_of(tmp_path / "p") == rows_of(tmp_path / "fresh")
+
+
+def test_a_full_disk_while_failed_rows_are_replaced_leaves_each_question_one_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(Failing("7"), listed(30), tmp_path / "p")
+    real, calls = Path.write_bytes, [0]
+
+    def write_bytes(self: Path, data: bytes) -> int:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", write_bytes)
+        with pytest.raises(OutputError, match="No space left on device"):
+            ask(Failing(), listed(30), tmp_path / "p")
+    assert calls[0] > 1  # the end of the run has written what was waiting
+    ask(Failing(), listed(30), tmp_path / "p")
+    ask(Failing(), listed(30), tmp_path / "whole")
+    assert rows_of(tmp_path / "p") == rows_of(tmp_path / "whole")
 
 
 def test_an_image_rewritten_with_the_same_size_is_noticed_by_its_time(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -97,9 +97,9 @@ class FinishedStudies:
     def __contains__(self, study: object) -> bool:
         return self._asked <= self._under.get(str(study), frozenset())
 
-    def add(self, studies: list[str], rows: int) -> None:
-        """Add studies whose rows are on disk, where there are ``rows`` now."""
-        if studies:
-            line = {"rows": rows, "asked": sorted(self._asked), "studies": studies}
+    def add(self, studies: Iterable[str], but: Container[str], rows: int) -> None:
+        """Add studies whose rows are on disk, except those in ``but``; there are ``rows`` answers on disk now."""
+        if added := [study for study in studies if study not in but]:
+            line = {"rows": rows, "asked": sorted(self._asked), "studies": added}
             with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as file:
                 file.write(json.dumps(line) + "\n")

@@ -87,8 +87,7 @@ def ask(
         _check_earlier_runs(writer, notes)
         _check_images(writer, walk.source)
         answerer.answered_before = bool(writer.done)
-        run = _Run(answerer, walk, progress, writer.images)
-        written = _write(run, writer)
+        written = _write(_Run(answerer, walk, progress, writer.images), writer)
     rows, failed = count_rows(writer.folder) if written or writer.parts else ({}, ())  # without rows there is no part
     if failed and len(failed) == sum(rows.values()):
         raise InputError(f"none of the {len(failed):,} questions has an answer; first error: {failed[0]}")
@@ -132,20 +131,22 @@ def _write(run: _Run, writer: PredictionWriter) -> int:
     pairs = [f"{query} {probe.name}" for query in walk.queries for probe in walk.probes]
     finished = FinishedStudies(writer.folder, pairs, len(writer.done))
     waiting: list[str] = []
+    unfinished: set[str] = set()
     written = answered = flushed = 0
     since = time.monotonic()
     for todo, rows in run.windows(writer, finished):
-        failed = set(walk.problems)
         for row in rows:
             writer.write(row)
             written += 1
-            answered += row.error is None
-            failed |= {row.study} if row.error is not None else set()
-        waiting += [ids[position] for position in todo if ids[position] not in failed]
+            if row.error is None:
+                answered += 1
+            else:
+                unfinished.add(row.study)
+        waiting += [ids[position] for position in todo]
         is_time = written - flushed >= _ROWS_AT_ONCE or time.monotonic() - since >= _SECONDS_PER_FLUSH
         if is_time and not run.held:
             writer.flush()
-            finished.add(waiting, len(writer.done) + answered)
+            finished.add(waiting, unfinished.union(walk.problems), len(writer.done) + answered)
             waiting, flushed, since = [], written, time.monotonic()
     if not written and not writer.parts and not walk.problems:
         what = " or ".join(f"{'an' if name == 'image' else 'a'} {name.removesuffix('s')}" for name in walk.queries)
@@ -153,13 +154,14 @@ def _write(run: _Run, writer: PredictionWriter) -> int:
         of = f"{walk.total:,} studies of {walk.source.address}"
         raise InputError(f"none of the {of} has {what} to ask about under {under}")
     writer.flush()
-    finished.add(waiting, len(writer.done) + answered)
+    finished.add(waiting, unfinished.union(walk.problems), len(writer.done) + answered)
     return written
 
 
 class _Run:
     def __init__(self, answerer: Answerer, walk: Walk, progress: Progress, images: dict[str, str]) -> None:
         self.answerer, self.walk, self.progress, self.images = answerer, walk, progress, images
+        self.loaded: dict[str, str] = {}  # identities; those behind an answer go to ``images``
         self.answered = answerer.answered_before
         self.held: list[Prediction] = []  # failures before the first answer: a broken model must not fill a file
 
@@ -205,9 +207,10 @@ class _Run:
             return
         try:
             study = study or self.walk.source.study(image_of)
-            if identity := identity_of(self.walk.source, image_of):
-                self.images[image_of] = identity
+            identity = identity_of(self.walk.source, image_of)
             image = load_image(study.load, f"study {image_of!r}")
+            if identity is not None:
+                self.loaded[image_of] = identity
         except InputError as error:
             yield from (_failed(question, str(error), image_of) for question in group)
             return
@@ -234,6 +237,9 @@ class _Run:
                 check_not_broken([one.error for one in self.held])
             else:
                 self.answered = True
+                image_of = question.image_of or question.key.study
+                if image_of in self.loaded:
+                    self.images[image_of] = self.loaded[image_of]
                 yield from self._release()
                 yield row
 

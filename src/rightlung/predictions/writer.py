@@ -189,19 +189,19 @@ class PredictionWriter(AbstractContextManager["PredictionWriter"]):
         try:
             for path in self._outdated:
                 path.unlink(missing_ok=True)
+            self._outdated = []
+            for part, failed in self._failed:
+                if gone := failed & marks:
+                    kept = [error is None or mark not in gone for mark, error in _keys_and_errors(part)]
+                    if any(kept):
+                        with pq.ParquetFile(part.path, page_checksum_verification=True) as file:
+                            table = file.read().filter(pa.array(kept))
+                        _write_part(part.path, table)
+                    else:
+                        part.path.unlink()
+                    failed -= gone
         except OSError as error:
             raise not_written(self.folder, error) from None
-        self._outdated = []
-        for part, failed in self._failed:
-            if gone := failed & marks:
-                failed -= gone
-                kept = [error is None or mark not in gone for mark, error in _keys_and_errors(part)]
-                with pq.ParquetFile(part.path, page_checksum_verification=True) as file:
-                    table = file.read().filter(pa.array(kept))
-                if len(table):
-                    _write_part(part.path, table)
-                else:
-                    part.path.unlink()
 
 
 def _write_part(path: Path, table: pa.Table) -> None:
