@@ -15,7 +15,7 @@ from rightlung.core import Box, Grounding, Heatmap, Image, InputError, Phrase, P
 from rightlung.explain import boxes_of
 from rightlung.models.base import Similarities
 from rightlung.predictions import Key, Prediction
-from tests.asking.models import Listed, Painter, listed, picture, rows_of
+from tests.asking.models import Listed, Painter, cells_of, listed, picture, rows_of
 
 LEFT, RIGHT = Box(0.5, 0.0, 1.0, 1.0), Box(0.0, 0.0, 0.5, 1.0)
 POSITIVE, NEGATIVE = Polarity.POSITIVE, Polarity.NEGATIVE
@@ -318,8 +318,22 @@ def test_what_a_model_must_not_return_becomes_a_reason(
 ) -> None:
     model = type("Model", (), {method: lambda *asked: given})()
     source = Listed([Study("a", lambda: picture(0), phrases=(Phrase("x"),))])
-    (failed,) = ask(model, source, tmp_path / "p").failed
-    assert failed.reason == (expected or "score of finding 'enlarged cardiomediastinum' must be finite; got nan")
+    with pytest.raises(InputError) as caught:
+        ask(model, source, tmp_path / "p")
+    reason = expected or "score of finding 'enlarged cardiomediastinum' must be finite; got nan"
+    assert str(caught.value).startswith("none of the 1 questions has an answer; first error: study 'a', ")
+    assert str(caught.value).endswith(reason)
+
+
+def test_another_batch_size_asks_the_same_and_changes_maps_by_rounding_only(tmp_path: Path) -> None:
+    model, source = rightlung.load("starter"), rightlung.open_source("phantom?count=3&seed=3&size=96")
+    for batch_size in (1, 8):
+        ask(model, source, tmp_path / str(batch_size), queries=["phrases"], batch_size=batch_size)
+    one, eight = rows_of(tmp_path / "1"), rows_of(tmp_path / "8")
+    assert one.keys() == eight.keys()
+    for key, row in one.items():
+        assert row.asked == eight[key].asked
+        np.testing.assert_allclose(cells_of(row), cells_of(eight[key]), rtol=0, atol=2e-6)
 
 
 def test_maps_of_the_starter_are_those_of_calling_it_in_a_plain_loop(tmp_path: Path) -> None:

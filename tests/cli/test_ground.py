@@ -83,6 +83,18 @@ def test_an_image_that_changed_is_grounded_again_and_own_overlays_are_not(call: 
     assert entries[1][str(one)]["peak"] == [0.25, 0.25] != entries[0][str(one)]["peak"]
 
 
+def test_an_image_behind_a_manifest_that_changed_is_grounded_again(call: Run, manifest: Path) -> None:
+    def peaks() -> dict[str, Any]:
+        entries = ground(call, f"manifest:{manifest}", "effusion")["groundings"]
+        return {entry["image"]: entry["peak"] for entry in entries}
+
+    assert peaks() == {"a": None, "b": None}
+    pixels = np.full((20, 16), 40, dtype=np.uint8)
+    pixels[:10, :8] = 200
+    PIL.Image.fromarray(pixels).save(manifest / "a.png")
+    assert peaks() == {"a": [0.25, 0.25], "b": None}
+
+
 def test_a_source_is_asked_its_own_phrases_unless_others_are_given(call: Run, manifest: Path) -> None:
     address = f"manifest:{manifest}"
     own = ground(call, address)["groundings"]

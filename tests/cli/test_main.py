@@ -103,6 +103,24 @@ def test_bad_predictions_exit_2_with_row_and_column(call: Run, tmp_path: Path) -
     assert "row 0" in problem
 
 
+PROGRAM = "import sys; sys.argv[0] = 'rightlung'; from rightlung.cli.main import main; main()"
+
+
+def test_completion_can_be_installed_and_completes(tmp_path: Path) -> None:
+    def run(*arguments: str, **given: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "HOME": str(tmp_path), **given}
+        command = [sys.executable, "-c", PROGRAM, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    installed = run("--install-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert installed.returncode == 0, installed.stderr
+    (script,) = (tmp_path / ".bash_completions").iterdir()
+    assert str(script) in (tmp_path / ".bashrc").read_text()
+    assert "_RIGHTLUNG_COMPLETE=complete_bash" in script.read_text()
+    asked = run(_RIGHTLUNG_COMPLETE="complete_bash", COMP_WORDS="rightlung pre", COMP_CWORD="1")
+    assert asked.stdout.split() == ["predict", "predictions"]
+
+
 def test_a_closed_pipe_is_no_error(manifest: Path) -> None:
     for arguments in (["data", "show", f"manifest:{manifest}", "--json"], ["--help"]):
         command = shlex.join([sys.executable, "-m", "rightlung", *arguments])

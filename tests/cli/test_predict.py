@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from rightlung.predictions import Prediction, check_predictions, open_predictions
 from tests.cli.conftest import Run, found
@@ -29,9 +32,17 @@ def test_it_writes_a_predictions_file_under_three_conditions_and_goes_on(call: R
     second = call("predict", PAINTER, PHANTOM, "--out", "p")
     assert second.returncode == 0, second.stderr
     assert second.stdout == ""
-    assert f"{summary['rows']:,} of them from an earlier run" in second.stderr
+    assert re.search(
+        rf"^reused {summary['rows']} answers from \d{{4}}-\d\d-\d\d \d\d:\d\d UTC: p$", second.stderr, re.M
+    )
     opened = open_predictions(tmp_path / "p")
     assert (opened.model, opened.source) == (PAINTER, PHANTOM)
+
+
+def test_without_a_terminal_progress_is_printed_as_lines(call: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rightlung.core.progress.PAUSE", 0.0)
+    result = call("predict", PAINTER, PHANTOM, "--out", "p", "--batch-size", "8", "--condition", "none")
+    assert "asking the model: 6 of 6" in result.stderr.splitlines()
 
 
 def test_studies_that_cannot_be_asked_are_listed_and_the_exit_says_so(

@@ -107,7 +107,8 @@ BAD_KEYS = [
     *((column, value, f"{message}; every row needs a text here")
       for column in ("study", "query", "condition")
       for value, message in ((None, "null"), ("", "empty"), (" ", "empty"))),
-    *(("query", f"phrase:{index}", ".* must be 'phrase:' and an index") for index in ("", "x", "01", "1\n")),
+    *(("query", f"phrase:{index}", ".* must be 'phrase:' and an index")
+      for index in ("", "x", "01", "1\n", "1" * 5000)),
 ]  # fmt: skip
 
 
@@ -128,6 +129,9 @@ BAD_FILES: list[tuple[dict[str, Any], str]] = [
     *(({"metadata": {"rightlung.predictions": version}}, ".*must be a positive integer; got")
       for version in ("one", "0", "-1", "1.0", "")),
     ({"metadata": {"rightlung.run": "[1]"}}, r"file\.parquet: the metadata under 'rightlung\.run' must be"),
+    *(({"metadata": {key: '{"a": ' + "[" * depth + "]" * depth + "}"}},
+       rf"file\.parquet: the metadata under '{key}' must be JSON: ")
+      for key in ("rightlung.run", "rightlung.images") for depth in (2000, 100_000)),
     ({"map": ["a", "b"]}, r"file\.parquet, column map: type string cannot be read as list<.*float>"),
     ({"map": [["a"], ["b"]]}, r"file\.parquet, column map: type list<.*string> cannot be read as list<.*float>"),
     ({"study": [1.0, 2.0]}, r"file\.parquet, column study: type double cannot be read as string"),
@@ -222,7 +226,12 @@ def test_a_flipped_bit_in_our_own_part_is_noticed(tmp_path: Path) -> None:
     assert [problem.file for problem in check_predictions(tmp_path)] == ["part-00000.parquet"]
 
 
-def test_any_damaged_bytes_are_refused_in_words_or_change_nothing_that_is_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("checksums", "compression", "least"), [(True, "zstd", 40), (False, "zstd", 30), (False, "none", 20)]
+)
+def test_any_damaged_bytes_are_refused_in_words_or_change_nothing_that_is_checked(
+    tmp_path: Path, checksums: bool, compression: str, least: int
+) -> None:
     whole = Box(0, 0, 1, 1)
     with PredictionWriter(tmp_path / "p", source="s", model="m", run={"seed": 1}) as writer:
         for number in range(4):
@@ -230,7 +239,10 @@ def test_any_damaged_bytes_are_refused_in_words_or_change_nothing_that_is_checke
             grounding = Grounding(Heatmap(values), (ScoredBox(whole, 0.5, "edema"),))
             answer = grounding, 0.5, 0.5, (Sentence("Clear.", (whole,), 0.5, "lungs"),), {"a": 1}
             writer.write(Prediction(f"s{number}", "phrase:0", "none", Query("x", whole), *answer))
-    good = (tmp_path / "p" / "part-00000.parquet").read_bytes()
+    part = tmp_path / "p" / "part-00000.parquet"
+    if not checksums:
+        pq.write_table(pq.read_table(part), part, compression=compression)
+    good = part.read_bytes()
     chance = random.Random(5)
     damaged_file = tmp_path / "damaged.parquet"
     refused = 0
@@ -246,7 +258,7 @@ def test_any_damaged_bytes_are_refused_in_words_or_change_nothing_that_is_checke
                 list(open_predictions(damaged_file))
         else:
             assert len(list(open_predictions(damaged_file))) == 4
-    assert refused > 40
+    assert refused > least
 
 
 def test_no_path_and_an_empty_folder_are_sentences(tmp_path: Path) -> None:

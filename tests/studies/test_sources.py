@@ -8,6 +8,7 @@ import pytest
 
 from rightlung.core import InputError, Polarity, Study
 from rightlung.studies import Address, Source, open_source, parse_address, register_source, sources
+from rightlung.studies.sources import absolute_address
 from tests.studies.conftest import A, WriteData
 
 
@@ -60,6 +61,25 @@ def test_a_malformed_address_is_explained(text: str, reason: str) -> None:
 def test_an_unknown_scheme_suggests_the_nearest_that_exists() -> None:
     sentence = "unknown kind of source 'manifset'; did you mean 'manifest'? Known: "
     assert refusal("manifset:/x") == sentence + ", ".join(sources.source_schemes())
+
+
+def test_relative_paths_of_an_address_become_absolute_where_they_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("here/mine", "here/a b", "there/mine", "there/a b"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert absolute_address("manifest:mine?limit=3") == f"manifest:{here}/mine?limit=3"
+    assert absolute_address("manifest:mine", there) == f"manifest:{there}/mine"
+    assert absolute_address("manifest:../here/mine", there) == f"manifest:{here}/mine"
+    assert absolute_address("mscxr:mine?images=a%20b&split=mine", there) == (
+        f"mscxr:{there}/mine?images={there}/a%20b&split=mine"
+    )
+    for same in ("phantom?count=5&seed=3", "manifest:nowhere", f"manifest:{here}", "list", "manifest:~/mine", ""):
+        assert absolute_address(same, there) == same
+    (there / "mine").rmdir()
+    assert absolute_address("manifest:mine", there) == f"manifest:{here}/mine"  # else the working folder's
 
 
 def test_an_existing_path_is_told_how_to_become_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

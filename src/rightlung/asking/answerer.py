@@ -61,6 +61,8 @@ class Answerer:
         self.findings = _findings(model, findings)
         self._calls = calls_of(model, boxes, self.findings, embeddings)
         self._blind = isinstance(model, BlindGrounder) and not isinstance(model, Grounder | RegionGrounder)
+        self.answered_before = False
+        """Whether the model is known to work, so that failures of the first questions do not stop the run."""
         self._fitting = self._too_large = 0
         self._failed: list[str] = []
         if not self._calls:
@@ -143,7 +145,8 @@ class Answerer:
             if self._too_large >= TOO_LARGE_IN_A_ROW:
                 raise InputError(f"out of memory with a single question; use a device with more memory ({reason})")
             self._failed.append(reason)
-            check_not_broken(self._failed)
+            if not self.answered_before:
+                check_not_broken(self._failed)
             return [NoAnswer(reason)]
         half = len(some) // 2
         if no_memory:

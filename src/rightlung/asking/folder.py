@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +42,10 @@ class Summary:
     """Studies asked about, now or by an earlier call."""
     written: int
     """Rows written by this call."""
+    reused: int
+    """Answers of earlier calls that this call did not ask again."""
+    reused_from: str | None
+    """The date of these answers, or the first and the last date; None if unknown."""
     conditions: dict[str, int]
     """Rows in the folder by condition."""
     failed: tuple[Failed, ...]
@@ -93,9 +97,9 @@ class FinishedStudies:
     def __contains__(self, study: object) -> bool:
         return self._asked <= self._under.get(str(study), frozenset())
 
-    def add(self, studies: list[str], rows: int) -> None:
-        """Add studies whose rows are on disk, where there are ``rows`` now."""
-        if studies:
-            line = {"rows": rows, "asked": sorted(self._asked), "studies": studies}
+    def add(self, studies: Iterable[str], but: Container[str], rows: int) -> None:
+        """Add studies whose rows are on disk, except those in ``but``; there are ``rows`` answers on disk now."""
+        if added := [study for study in studies if study not in but]:
+            line = {"rows": rows, "asked": sorted(self._asked), "studies": added}
             with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as file:
                 file.write(json.dumps(line) + "\n")

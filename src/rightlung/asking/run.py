@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rightlung import __version__
 from rightlung.asking.answerer import DEFAULT_BOXES, Answerer, NoAnswer, check_not_broken
+from rightlung.asking.fingerprint import code_fingerprint
 from rightlung.asking.folder import FinishedStudies, Summary, count_rows
 from rightlung.asking.protocols import ImageQuestion, Regions
 from rightlung.asking.questions import Question, Walk
@@ -21,9 +23,12 @@ from rightlung.core.study import Study, check_image
 from rightlung.explain.boxes import BoxRule
 from rightlung.models.base import FindingClassifier
 from rightlung.models.folder import weights_digest
-from rightlung.predictions import Batch, DoneKeys, Key, Prediction, PredictionWriter, open_predictions
+from rightlung.predictions import Batch, DoneKeys, Key, Prediction, PredictionWriter
+from rightlung.predictions.parts import Part
+from rightlung.predictions.writer import OTHERWISE
 from rightlung.studies import Source
 from rightlung.studies.plausibility import check_plausible
+from rightlung.studies.sources import absolute_address
 
 Progress = Callable[[float, int], None]
 """Called with the number of finished studies (a fraction for the current one) and the total."""
@@ -31,8 +36,9 @@ Progress = Callable[[float, int], None]
 _ROWS_AT_ONCE, _CELLS_AT_ONCE, _SECONDS_PER_FLUSH = 1000, 1 << 22, 60.0
 _NO_REGIONS: Regions = {}
 _MUST_AGREE = {
-    "seed": "another seed",
+    "code": "a model whose code has changed",
     "weights": "a model of the same name but with other weights",
+    "seed": "another seed",
     "findings": "other findings",
     "embeddings": "another choice of embeddings",
 }
@@ -53,30 +59,43 @@ def ask(
     seed: int = 0,
     limit: int | None = None,
     boxes: BoxRule | None = DEFAULT_BOXES,
+    overwrite: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Summary:
     """Ask ``model`` about the first ``limit`` studies of ``source`` and write a predictions folder, or continue one.
 
     ``conditions`` are names of probes. ``queries`` (``phrases``, ``image``, ``regions``) defaults to all that the model
-    can answer; for ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. Interrupted calls keep their rows, which
-    do not depend on interruptions or the batch size. A question without an answer becomes a row with the reason;
-    studies that cannot be read are in ``problems``.
+    can answer; for ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. A question without an answer becomes a
+    row with the reason, and the next call asks it again; studies that cannot be read are in ``problems``. Answers of
+    earlier calls are reused, unless ``overwrite`` replaces them. It is an error if the model's code or weights, or an
+    image file, have changed since, or if no question has an answer.
     """
     answerer = Answerer(model, batch_size, boxes, findings, embeddings)
     walk = Walk(source, conditions, answerer.chosen(queries), seed, limit)
     name = model_name or str(getattr(model, "name", None) or type(model).__name__)
-    notes: dict[str, Any] = {"made_by": f"rightlung {__version__}", "seed": seed, "weights": weights_digest(model)}
-    notes |= {"embeddings": embeddings}
+    notes: dict[str, Any] = {
+        "made_by": f"rightlung {__version__}",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "code": code_fingerprint(model, name),
+        "weights": weights_digest(model),
+        "seed": seed,
+        "embeddings": embeddings,
+    }
     if isinstance(model, FindingClassifier) and {"image", "regions"} & {*walk.queries}:
         notes["findings"] = list(answerer.findings)
-    with PredictionWriter(out, source=walk.source.address, model=name, run=notes) as writer:
+    address = absolute_address(walk.source.address)
+    with PredictionWriter(out, source=address, model=name, run=notes, overwrite=overwrite) as writer:
         _check_earlier_runs(writer, notes)
-        written = _write(_Run(answerer, walk, progress), writer)
-    rows, failed = count_rows(writer.folder) if written or writer.done else ({}, ())  # without rows there is no part
+        _check_images(writer, walk.source)
+        answerer.answered_before = bool(writer.done)
+        written = _write(_Run(answerer, walk, progress, writer.images), writer)
+    rows, failed = count_rows(writer.folder) if written or writer.parts else ({}, ())  # without rows there is no part
+    if failed and len(failed) == sum(rows.values()):
+        raise InputError(f"none of the {len(failed):,} questions has an answer; first error: {failed[0]}")
     problems = dict.fromkeys([*map(str, walk.source.problems), *walk.problems.values()])
     return Summary(
-        writer.folder, name, walk.source.address, walk.total, written, rows, failed, tuple(problems),
-        () if answerer.note is None else (answerer.note,),
+        writer.folder, name, walk.source.address, walk.total, written, len(writer.done), _dates(writer.parts), rows,
+        failed, tuple(problems), () if answerer.note is None else (answerer.note,),
     )  # fmt: skip
 
 
@@ -97,7 +116,7 @@ def answers(
     walk = Walk(source, conditions, answerer.chosen(queries), seed, limit)
     some: list[Prediction] = []
     cells = 0
-    for row in (row for _, rows in _Run(answerer, walk, progress).windows(DoneKeys()) for row in rows):
+    for row in (row for _, rows in _Run(answerer, walk, progress, {}).windows(DoneKeys()) for row in rows):
         some.append(row)
         cells += row.cells
         if len(some) >= _ROWS_AT_ONCE or cells >= _CELLS_AT_ONCE:
@@ -113,32 +132,38 @@ def _write(run: _Run, writer: PredictionWriter) -> int:
     pairs = [f"{query} {probe.name}" for query in walk.queries for probe in walk.probes]
     finished = FinishedStudies(writer.folder, pairs, len(writer.done))
     waiting: list[str] = []
-    written = flushed = 0
+    unfinished: set[str] = set()
+    written = answered = flushed = 0
     since = time.monotonic()
     for todo, rows in run.windows(writer, finished):
         for row in rows:
             writer.write(row)
             written += 1
-        waiting += [ids[position] for position in todo if ids[position] not in walk.problems]
+            if row.error is None:
+                answered += 1
+            else:
+                unfinished.add(row.study)
+        waiting += [ids[position] for position in todo]
         is_time = written - flushed >= _ROWS_AT_ONCE or time.monotonic() - since >= _SECONDS_PER_FLUSH
         if is_time and not run.held:
             writer.flush()
-            finished.add(waiting, len(writer.done) + written)
+            finished.add(waiting, unfinished.union(walk.problems), len(writer.done) + answered)
             waiting, flushed, since = [], written, time.monotonic()
-    if not written and not writer.done and not walk.problems:
+    if not written and not writer.parts and not walk.problems:
         what = " or ".join(f"{'an' if name == 'image' else 'a'} {name.removesuffix('s')}" for name in walk.queries)
         under = ", ".join(probe.name for probe in walk.probes)
         of = f"{walk.total:,} studies of {walk.source.address}"
         raise InputError(f"none of the {of} has {what} to ask about under {under}")
     writer.flush()
-    finished.add(waiting, len(writer.done) + written)
+    finished.add(waiting, unfinished.union(walk.problems), len(writer.done) + answered)
     return written
 
 
 class _Run:
-    def __init__(self, answerer: Answerer, walk: Walk, progress: Progress) -> None:
-        self.answerer, self.walk, self.progress = answerer, walk, progress
-        self.answered = False
+    def __init__(self, answerer: Answerer, walk: Walk, progress: Progress, images: dict[str, str]) -> None:
+        self.answerer, self.walk, self.progress, self.images = answerer, walk, progress, images
+        self.loaded: dict[str, str] = {}  # identities; those behind an answer go to ``images``
+        self.answered = answerer.answered_before
         self.held: list[Prediction] = []  # failures before the first answer: a broken model must not fill a file
 
     def windows(
@@ -184,7 +209,10 @@ class _Run:
         try:
             study = study or self.walk.source.study(image_of)
             what = f"study {image_of!r}"
+            identity = identity_of(self.walk.source, image_of)
             image = check_plausible(load_image(study.load, what), what)
+            if identity is not None:
+                self.loaded[image_of] = identity
         except InputError as error:
             yield from (_failed(question, str(error), image_of) for question in group)
             return
@@ -211,6 +239,9 @@ class _Run:
                 check_not_broken([one.error for one in self.held])
             else:
                 self.answered = True
+                image_of = question.image_of or question.key.study
+                if image_of in self.loaded:
+                    self.images[image_of] = self.loaded[image_of]
                 yield from self._release()
                 yield row
 
@@ -241,8 +272,27 @@ def _failed(question: Question, reason: str, image_of: str | None = None) -> Pre
 
 
 def _check_earlier_runs(writer: PredictionWriter, notes: Mapping[str, Any]) -> None:
-    for earlier in open_predictions(writer.folder).runs if writer.done else ():
+    for earlier in (part.run for part in writer.parts if part.run is not None):
         for name, what in _MUST_AGREE.items():
             if name in earlier and name in notes and earlier[name] != notes[name]:
                 change = f"{what} ({earlier[name]}, now {notes[name]})"
-                raise InputError(f"{writer.folder}: holds predictions of {change}; choose another folder")
+                raise InputError(f"{writer.folder}: holds predictions of {change}; {OTHERWISE}")
+
+
+def _check_images(writer: PredictionWriter, source: Source) -> None:
+    asked = {study: identity for part in writer.parts for study, identity in part.images.items()}
+    changed = [study for study, identity in asked.items() if identity_of(source, study) != identity]
+    if changed:
+        which = f"the images of {len(changed):,} of {len(asked):,} studies have changed (first: study {changed[0]!r})"
+        raise InputError(f"{writer.folder}: {which} since the model was asked; {OTHERWISE}")
+
+
+def identity_of(source: Source, study: str) -> str | None:
+    """Return the identity of a study's image file (`Source.image_identity`); None if there is no such study."""
+    position = source._position(study)
+    return None if position is None else source.image_identity(position)
+
+
+def _dates(parts: Sequence[Part]) -> str | None:
+    dates = sorted({str(part.run["date"]) for part in parts if part.run is not None and "date" in part.run})
+    return " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else None

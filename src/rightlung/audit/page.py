@@ -83,11 +83,10 @@ def make_page(
         name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         for name, value in protocol.items()
     }
-    few = counts["patients"] < FEW_CLUSTERS
-    warning = (
-        f"Only {counts['patients']} patients: all intervals on this page are too narrow to rely on." if few else ""
-    )
-    return Page(f"Audit of {result['model'] or 'a model'}", lead, sections, facts, warning)
+    warnings = [*result.get("warnings", ())]
+    if counts["patients"] < FEW_CLUSTERS:
+        warnings.append(f"Only {counts['patients']} patients: all intervals on this page are too narrow to rely on.")
+    return Page(f"Audit of {result['model'] or 'a model'}", lead, sections, facts, " ".join(warnings))
 
 
 def _headline(found: Breakdown, measures: Sequence[str], basis: str, folded: bool = False) -> Iterator[Figure]:

@@ -6,9 +6,9 @@ Writes ``instances.parquet`` (one row per answer), ``audit.json`` (every number)
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
+from rightlung.audit.asked import asked_warnings
 from rightlung.audit.gallery import galleries
 from rightlung.audit.page import make_page
 from rightlung.audit.summary import sentences, verdicts
@@ -33,6 +34,7 @@ from rightlung.measuring import (
     measure,
     write_instances,
 )
+from rightlung.measuring.run import NO_ANSWER
 from rightlung.measuring.targets import side_told
 from rightlung.models.blind.prior import LocationPrior, PriorRow
 from rightlung.pages.write import write_page
@@ -43,6 +45,7 @@ from rightlung.results.groups import Breakdown, break_down
 from rightlung.results.measured import Measured
 from rightlung.scoring.localisation import METRICS
 from rightlung.studies import Source, open_source
+from rightlung.studies.sources import absolute_address
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,22 +121,23 @@ def audit(
         known = prior if len(prior) else None
         targets.add_column("side_told", lambda phrase: side_told(phrase, known))
         table, prior_table = _measured(opened, targets, protocol, known, progress)
+        _check_some_answer(opened, table)
+        warnings = asked_warnings(table)
         progress("computing intervals", 0, 1)
         tables = {"model": table} | ({} if prior_table is None else {"prior": prior_table})
         found = break_down(Measured.of(tables, complete=False), settings)
         table = _with_prior(table, prior_table, targets, known)
         result = _result(opened, studies, targets, protocol, table, notes)
-        result |= found.as_json() | {"verdict": [*map(vars, verdicts(found))], "summary": sentences(found)}
+        summary = [*(f"Warning: {warning}" for warning in warnings), *sentences(found)]
+        verdict = [*map(vars, verdicts(found))]
+        result |= found.as_json() | {"warnings": warnings, "verdict": verdict, "summary": summary}
         progress("computing intervals", 1, 1)
         progress("writing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)
         page = make_page(result, found, galleries(table, opened, studies, known, cases), steps)
-        with tempfile.TemporaryDirectory(
-            prefix=".writing-", dir=folder
-        ) as name:  # so that the files are replaced together
-            write_instances(Path(name, "instances.parquet"), table, protocol, opened.model or "")
-            write_page(page, folder, html="audit.html", json_name="audit.json", data=result)
-            Path(name, "instances.parquet").replace(folder / "instances.parquet")
+        instances = partial(write_instances, table=table, protocol=protocol, model=opened.model or "")
+        further = {"instances.parquet": instances}
+        write_page(page, folder, html="audit.html", json_name="audit.json", data=result, further=further)
         progress("writing the page", 1, 1)
     return Audit(folder, result, found, table, known)
 
@@ -196,12 +200,18 @@ def _with_prior(
 def _source_of(predictions: Predictions, source: str | Source | None) -> Source:
     if isinstance(source, Source):
         return source
-    address = source or predictions.source
+    address = source or _address_of(predictions)
     if address is None:
         raise InputError(
             f"{predictions.path}: the predictions name no source; give the address of the studies as a second argument"
         )
     return open_source(address)
+
+
+def _address_of(predictions: Predictions) -> str | None:
+    """Return the source that predictions name; a relative path is relative to their folder."""
+    folder = predictions.path if predictions.path.is_dir() else predictions.path.parent
+    return None if predictions.source is None else absolute_address(predictions.source, folder)
 
 
 def _wanted(predictions: Predictions) -> tuple[dict[str, set[int]], int]:
@@ -228,9 +238,17 @@ def _notes(predictions: Predictions, source: Source, other: int) -> list[str]:
     notes = []
     if other:
         notes.append(f"{other:,} rows with queries other than the source's phrases were skipped")
-    if predictions.source is not None and predictions.source != source.address:
+    if _address_of(predictions) not in (None, absolute_address(source.address)):
         notes.append(f"the predictions name the source {predictions.source} but were audited against {source.address}")
     return notes
+
+
+def _check_some_answer(predictions: Predictions, table: pa.Table) -> None:
+    """Raise an error with the first reason if no phrase has an answer."""
+    reasons = table.column("reason").to_pylist()
+    if all(reason.startswith(NO_ANSWER) for reason in reasons):
+        first = reasons[0].removeprefix(NO_ANSWER)
+        raise InputError(f"{predictions.path}: none of the {len(reasons):,} rows has an answer; first error: {first}")
 
 
 def _nothing_matches(predictions: Predictions, source: Source, targets: Targets) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import rightlung
 from rightlung.audit import Audit, audit
 from rightlung.cli.output import finish, say, say_problems, say_table
-from rightlung.cli.predict import ask_model
+from rightlung.cli.predict import ask_model, load_model
 from rightlung.core import InputError
 from rightlung.core.progress import ProgressBars
 from rightlung.measuring import find_measure
@@ -24,33 +23,40 @@ def run(
     out: Path,
     prior_source: str | None,
     conditions: list[str],
-    device: str,
+    device: str | None,
     batch_size: int,
     settings: BootstrapSettings,
     cases: int,
+    overwrite: bool,
     json: bool,
 ) -> None:
     """Audit a predictions file, or ask a model and audit its answers."""
     with ProgressBars(say) as tell:
         problems: list[str] = []
+        reused: dict[str, Any] = {}
         if is_predictions(what):
             if conditions:
                 raise InputError("--condition applies to a model only: a predictions file already holds its conditions")
+            if overwrite:
+                raise InputError("--overwrite applies to a model only: a predictions file is read, not written")
             predictions = Path(what)
         else:
             if source is None and (what.endswith(".parquet") or ("/" in what and not Path(what).exists())):
                 raise InputError(f"{what}: there is no such predictions file")
             if source is None:
                 raise InputError(f"to audit the model {what!r}, also give the source of studies to ask it about")
-            predictions, model = out / "predictions", rightlung.load(what, device)
-            options: dict[str, Any] = {"queries": ["phrases"], "model_name": what, "batch_size": batch_size}
-            summary = ask_model(model, source, predictions, conditions, tell, **options)
+            predictions, model = out / "predictions", load_model(what, device)
+            summary = ask_model(
+                model, source, predictions, conditions, tell, queries=["phrases"], model_name=what,
+                batch_size=batch_size, overwrite=overwrite,
+            )  # fmt: skip
+            reused = {"reused": summary.reused, "reused_from": summary.reused_from}
             problems = [*map(str, summary.failed), *summary.problems]
         done = audit(
             open_predictions(predictions), source, out, prior_source=prior_source, settings=settings, cases=cases,
             progress=tell,
         )  # fmt: skip
-    result = {**done.result, "problems": [*problems, *done.problems], "page": str(done.page)}
+    result = {**done.result, **reused, "problems": [*problems, *done.problems], "page": str(done.page)}
 
     def tell_people() -> None:
         say_audit(done)
@@ -67,7 +73,7 @@ def is_predictions(what: str) -> bool:
 
 
 def say_audit(done: Audit) -> None:
-    """Print the main table and the summary."""
+    """Print the verdict, the main table and the rest of the summary."""
     result = done.result
     counts = result["counts"]
     say(
@@ -75,10 +81,14 @@ def say_audit(done: Audit) -> None:
         f"{counts['patients']:,} patients; {100 * result['protocol']['level']:g} % bootstrap intervals over patients; "
         f"protocol {result['protocol']['hash']}\n"
     )
+    first = len(result["warnings"]) + len(result["verdict"])
+    for sentence in result["summary"][:first]:
+        say(f"- {sentence}")
     if result["overall"]:
+        say()
         say_table(*main_table(done.found))
         say()
-    for sentence in result["summary"]:
+    for sentence in result["summary"][first:]:
         say(f"- {sentence}")
 
 

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.asking import Answerer, NoAnswer, Question, load_image
+from rightlung.asking import Answerer, NoAnswer, Question, code_fingerprint, load_image
 from rightlung.cli.groundings import RESULT, UNITS, GroundingFolder, file_name
 from rightlung.cli.output import finish, say, say_problems
-from rightlung.cli.predict import chosen_device
+from rightlung.cli.predict import load_model
 from rightlung.core import Grounding, Image, InputError, Query, Study
 from rightlung.core.checks import check_text
 from rightlung.core.plotting import PROBABLY_ABSENT
@@ -81,8 +81,6 @@ def run(
 
     ``given`` are images if ``phrases`` are given separately, else an image and its phrases.
     """
-    import rightlung
-
     images, phrases = (given, phrases) if phrases else (given[:1], given[1:])
     for phrase in phrases:
         check_text(phrase, "a phrase")
@@ -90,14 +88,14 @@ def run(
             several = "for several images, write: rightlung ground IMAGE… --phrase PHRASE"
             raise InputError(f"{phrase!r} is given as a phrase but is a file; {several}")
     lists = [_images(image, phrases, out, force, anyway) for image in dict.fromkeys(images)]
-    model = rightlung.load(model_name, device=chosen_device(device))
+    model = load_model(model_name, device)
     if isinstance(model, RegionGrounder) and not isinstance(model, Grounder):
         raise InputError(
             f"model {model_name!r} needs region boxes; use 'rightlung predict' with a source that has some"
         )
     if not isinstance(model, Grounder):
         raise InputError(f"model {model_name!r} cannot ground phrases")
-    name = f"{model_name.rstrip('/')} {weights_digest(model) or ''}".strip()
+    name = f"{model_name.rstrip('/')} {weights_digest(model) or ''} {code_fingerprint(model, model_name) or ''}".strip()
     answerer = Answerer(SimpleNamespace(ground=model.ground), batch_size)
     with GroundingFolder(out) as folder:
         session = Session(folder, name, model_name, answerer, model if isinstance(model, Reader) else None)
@@ -105,8 +103,16 @@ def run(
         if len(lists) == 1 and lists[0].single and session.problems:
             raise InputError(session.problems[0])
     notes = [*session.notes, *([answerer.note] if answerer.note else [])]
+    if session.reused:
+        notes.append(f"reused {session.reused:,} groundings from {folder.date}: {out}")
     result: dict[str, Any] = {"folder": str(out), "model": model_name, "groundings": session.entries}
-    result |= {"problems": session.problems, "notes": notes, "units": UNITS, "note": NOT_A_MEDICAL_DEVICE}
+    result |= {
+        "problems": session.problems,
+        "notes": notes,
+        "reused": session.reused,
+        "units": UNITS,
+        "note": NOT_A_MEDICAL_DEVICE,
+    }
     finish(json, result, lambda: _say(session, out, notes), session.problems)
 
 
@@ -122,6 +128,7 @@ class Session:
         self.notes: list[str] = []
         self.doubts: dict[str, str] = {}
         """Why images, by name, cannot be chest radiographs; grounded all the same."""
+        self.reused = 0
         self._identity = identity
 
     def _key(self, identity: str, phrase: str) -> str:
@@ -133,6 +140,7 @@ class Session:
         if not entries or None in entries:
             return False
         self.entries += filter(None, entries)
+        self.reused += len(entries)
         return True
 
     def go_through(self, images: Iterator[ImageTask | None], count: int) -> None:
@@ -153,6 +161,7 @@ class Session:
         for phrase in dict.fromkeys(task.phrases):
             if (entry := self.folder.get(self._key(task.identity, phrase))) is not None:
                 self.entries.append(entry)
+                self.reused += 1
                 continue
             if pixels is None:
                 try:
@@ -303,7 +312,9 @@ def _of_source(source: Source, phrases: Sequence[str], session: Session) -> Iter
     problems: dict[str, str] = {}
     for begin in range(0, len(source), _AT_ONCE):
         positions = range(begin, min(begin + _AT_ONCE, len(source)))
-        identities = {place: f"{source.address} {source.ids[place]}" for place in positions}
+        identities = {
+            place: f"{source.address} {source.ids[place]} {source.image_identity(place) or ''}" for place in positions
+        }
         todo = [place for place, identity in identities.items() if not session.is_done(identity, phrases)]
         built = build_studies(source, todo, problems)
         for place, identity in identities.items():

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -48,6 +49,8 @@ class GroundingFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.date = ""
+        """When the folder was last written to, before this call."""
         self._entries: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> GroundingFolder:
@@ -88,6 +91,7 @@ class GroundingFolder:
         path = self.folder / _JOURNAL
         if not path.exists():
             return
+        self.date = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M UTC")
         text = path.read_text(encoding="ascii", errors="replace")
         if text and not text.endswith("\n"):  # the process was killed while writing: start a new line
             with path.open("a", encoding="ascii") as journal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -39,7 +40,6 @@ app = typer.Typer(
     help="Ask a chest X-ray model where it is looking, and find out whether it is the right lung.",
     epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -73,6 +73,7 @@ Source = Annotated[
 PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
 Probes = Annotated[Texts, _opt(PROBES_HELP, "PROBE", name="--condition")]
 Device = Annotated[str | None, _opt("Device, such as cpu or cuda:1. Default: cuda if available, else cpu.", "DEVICE")]
+Overwrite = Annotated[bool, _opt("Replace earlier answers in the folder.", name="--overwrite")]
 Accelerator = Annotated[str, _opt("Hardware to train on: auto, cpu, cuda or mps.", "NAME")]
 Resamples = Annotated[int, _opt("Number of bootstrap resamples behind each interval.", "N", min=100)]
 Level = Annotated[float, _opt("Confidence level of the intervals.", "LEVEL")]
@@ -110,12 +111,13 @@ def audit(
     out: Annotated[Path, _opt("Folder to write to.", "DIR")] = Path("audit"),
     prior_source: Annotated[str | None, _opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
     condition: Probes = None,
-    device: Annotated[str, _opt("Device to run the model on, such as cpu or cuda:1.", "DEVICE")] = "cpu",
+    device: Device = None,
     batch_size: Annotated[int, _opt("Number of questions to ask the model at once.", "N", min=1)] = 32,
     resamples: Resamples = 10_000,
     level: Level = 0.95,
     seed: BootstrapSeed = 0,
     cases: Annotated[int, _opt("Number of best cases, and of worst cases, to draw.", "N", min=0, max=50)] = 6,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Score a model's heatmaps against known regions.
@@ -127,7 +129,7 @@ def audit(
     from rightlung.results.estimate import BootstrapSettings
 
     settings = BootstrapSettings(resamples, level, seed)
-    run(what, source, out, prior_source, condition or [], device, batch_size, settings, cases, json)
+    run(what, source, out, prior_source, condition or [], device, batch_size, settings, cases, overwrite, json)
 
 
 @app.command()
@@ -307,12 +309,13 @@ def predict(
     device: Device = None,
     limit: Annotated[int | None, _opt("Ask about the first N studies only. Default: all.", "N", min=1)] = None,
     seed: Annotated[int, _opt("Seed of the probes that draw at random.", "N", min=0)] = 0,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Ask a model about every study and save its answers."""
     from rightlung.cli.predict import run
 
-    run(model, source, out, condition or [], query or [], embeddings, batch_size, device, limit, seed, json)
+    run(model, source, out, condition or [], query or [], embeddings, batch_size, device, limit, seed, overwrite, json)
 
 
 @app.command()
@@ -413,7 +416,9 @@ def _run() -> int:
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         code = Exit.INTERRUPTED
-    except (BrokenPipeError, SystemExit):  # `rightlung --help | head`: typer turns the closed pipe into an exit
+    except (BrokenPipeError, SystemExit):  # `rightlung --help | head`, or a shell asks for completions
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = Exit.DONE
     except (InputError, OutputError) as error:

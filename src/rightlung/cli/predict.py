@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.output import Exit, finish, say, say_problems, say_table
-from rightlung.core.progress import Progress, ProgressBars
+from rightlung.core.progress import ProgressBars
 from rightlung.predictions import check_predictions, open_predictions
 from rightlung.probes import find_probe
 from rightlung.studies import Source, open_source
@@ -33,42 +33,48 @@ def run(
     device: str | None,
     limit: int | None,
     seed: int,
+    overwrite: bool,
     json: bool,
 ) -> None:
     """Ask the questions that the folder has no answer to yet, and print what it holds."""
-    import rightlung
-
     for name in conditions:
         find_probe(name)
     source = open_source(address)
-    loaded = rightlung.load(model, device=chosen_device(device))
+    loaded = load_model(model, device)
     with ProgressBars(say) as tell:
         summary = ask_model(
             loaded, source, out, conditions, tell, queries=queries or None, embeddings=embeddings,
-            batch_size=batch_size, model_name=model.rstrip("/") or model, seed=seed, limit=limit,
+            batch_size=batch_size, model_name=model.rstrip("/") or model, seed=seed, limit=limit, overwrite=overwrite,
         )  # fmt: skip
     finish(json, as_json(summary), lambda: _say(summary, queries or ["phrases"]), [*summary.failed, *summary.problems])
 
 
 def ask_model(
-    model: object, source: str | Source, out: Path, conditions: Sequence[str], tell: Progress, **options: Any
+    model: object, source: str | Source, out: Path, conditions: Sequence[str], tell: ProgressBars, **options: Any
 ) -> Summary:
-    """Ask a model under ``conditions`` (default: `CONDITIONS`) and show the progress."""
+    """Ask a model under ``conditions`` (default: `CONDITIONS`); show the progress and what is reused."""
     from rightlung.asking import ask
 
     def progress(done: float, total: int) -> None:
         tell("asking the model", done, total)
 
-    return ask(model, source, out, conditions or CONDITIONS, progress=progress, **options)
+    summary = ask(model, source, out, conditions or CONDITIONS, progress=progress, **options)
+    if summary.reused:
+        tell.say(f"reused {summary.reused:,} answers from {summary.reused_from or 'an earlier run'}: {summary.folder}")
+    return summary
 
 
-def chosen_device(name: str | None) -> str:
-    """Return ``name`` or, if it is None, ``cuda`` where available and else ``cpu``."""
-    if name is not None:
-        return name
+def load_model(name: str, device: str | None) -> Any:
+    """Load a model on a device; by default on ``cuda`` if there is one and the model has ``to``, else on the CPU."""
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    import rightlung
+
+    model = rightlung.load(name, device=device or "cpu")
+    if device is None and torch.cuda.is_available() and callable(getattr(model, "to", None)):
+        moved = model.to("cuda")
+        return model if moved is None else moved
+    return model
 
 
 def as_json(summary: Summary) -> dict[str, object]:
@@ -79,9 +85,7 @@ def as_json(summary: Summary) -> dict[str, object]:
 
 
 def _say(summary: Summary, asked: Sequence[str]) -> None:
-    before = summary.rows - summary.written
-    there = f", {before:,} of them from an earlier run" if before else ""
-    say(f"{summary.folder}: {summary.rows:,} answers by {summary.model} about {summary.studies:,} studies{there}")
+    say(f"{summary.folder}: {summary.rows:,} answers by {summary.model} about {summary.studies:,} studies")
     say_table(["condition", "rows"], [[name, f"{rows:,}"] for name, rows in sorted(summary.conditions.items())])
     for note in summary.notes:
         say(f"note: {note}")

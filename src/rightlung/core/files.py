@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Self
 
 from rightlung.core.errors import InputError, OutputError
 
-_LOCK = ".lock"
+_LOCK, _WRITING = ".lock", ".writing-"
 Content = str | bytes | memoryview | Callable[[Path], object]
 """The content of a file: text, bytes, or a function that writes to the path it is given."""
 
@@ -27,10 +28,7 @@ def write_whole(path: Path, content: Content, *, durable: bool = False) -> None:
     unfinished = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if callable(content):
-            content(unfinished)
-        else:
-            unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+        _put(unfinished, content)
         if durable:
             bring_to_disk(unfinished)
         unfinished.replace(path)
@@ -48,32 +46,48 @@ def write_whole(path: Path, content: Content, *, durable: bool = False) -> None:
             raise OutputError(f"{path}: written, but its folder cannot be synced to disk: {reason}") from None
 
 
-def write_all(folder: Path, contents: Mapping[Path, bytes]) -> None:
-    """Write several files, all or none: they are written to a temporary folder first, then moved, undoing on error."""
+def write_all(folder: Path, contents: Mapping[Path, Content]) -> None:
+    """Write several files, all or none: new files and backups go to a hidden folder, then the new ones are moved.
+
+    A killed process leaves every file complete, and a hidden folder that the next `folder_lock` removes.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
+        with tempfile.TemporaryDirectory(prefix=_WRITING, dir=folder) as name:
             moves = [
                 (Path(name, f"{place}.new"), Path(name, f"{place}.old"), path) for place, path in enumerate(contents)
             ]
-            for new, _, path in moves:
-                new.write_bytes(contents[path])
+            for new, old, path in moves:
+                _put(new, contents[path])
                 path.parent.mkdir(parents=True, exist_ok=True)
-            done: list[tuple[Path, Path]] = []
+                if path.exists():
+                    _back_up(path, old)
             try:
-                for new, old, path in moves:
-                    if path.exists():
-                        path.replace(old)
-                    done.append((old, path))
+                for new, _, path in moves:
                     new.replace(path)
-            except OSError:
-                for old, path in reversed(done):
-                    path.unlink(missing_ok=True)
+            except BaseException:
+                for new, old, path in moves:
                     if old.exists():
                         old.replace(path)
+                    elif not new.exists():
+                        path.unlink(missing_ok=True)
                 raise
     except OSError as error:
         raise not_written(folder, error) from error
+
+
+def _put(path: Path, content: Content) -> None:
+    if callable(content):
+        content(path)
+    else:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _back_up(path: Path, old: Path) -> None:
+    try:
+        old.hardlink_to(path)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(path, old)
 
 
 def temporary_path(path: Path) -> Path:
@@ -169,7 +183,7 @@ class FolderLock:
 
 
 def folder_lock(folder: Path, refusal: str | Exception) -> FolderLock:
-    """Create a folder if it is missing, and lock it by the file ``.lock`` in it.
+    """Create a folder if it is missing, lock it by the file ``.lock`` in it, and remove what a killed process left.
 
     If another process holds the lock, ``refusal`` is raised (a text as an `OutputError`). On Windows nothing is locked.
     """
@@ -191,6 +205,8 @@ def folder_lock(folder: Path, refusal: str | Exception) -> FolderLock:
         if isinstance(error, OSError) and not isinstance(error, OutputError):
             raise OutputError(f"{folder}: cannot be locked: {error.strerror}") from None
         raise
+    for leftover in folder.glob(f"{_WRITING}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
     return FolderLock(descriptor, folder, created)
 
 

@@ -81,6 +81,8 @@ def analyse_table(
         **analyse(read.judgements, **study, settings=settings, progress=progress),
     }
     result["summary"] = summary(result)
-    files = {"html": "judgements.html", "markdown": "judgements.md", "json_name": "judgements.json"}
-    write_page(make_page(result), out, data=result, **files)
+    name = "judgements"
+    write_page(
+        make_page(result), out, data=result, html=f"{name}.html", markdown=f"{name}.md", json_name=f"{name}.json"
+    )
     return Analysis(Path(out), result)

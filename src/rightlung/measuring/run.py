@@ -42,6 +42,8 @@ NUMBERS = (
     "target_area", "abstention", "similarity_global", "similarity_local", "peak_x", "peak_y", "peak_on_side",
     "grid_entropy", "finding_score", "finding_label",
 )  # fmt: skip
+NO_ANSWER = "no answer: "
+"""Begins the reason of a row whose prediction is an error."""
 ANSWERED = ("finding_scores", "report", "error")
 """Columns of the predictions file that measures of whole images use."""
 CHANGES = ("moved_mass", "moved_peak", "kl_random")
@@ -167,7 +169,7 @@ def _answers(
         rules = [rule for rule in protocol.rules if key.condition == "none" or rule not in MOVED_RULES]
         own = [rule for rule in rules if rule in phrase.masks] or rules[:1]
         for rule, mask in ((rule, phrase.masks.get(rule)) for rule in own):
-            reason = f"no answer: {error}" if error is not None else "no target" if mask is None else ""
+            reason = f"{NO_ANSWER}{error}" if error is not None else "no target" if mask is None else ""
             if not reason and answer is None:
                 reason = "neither a map nor boxes"
             rows.append(row | {"target": rule, "reason": reason})

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rightlung.core.files import plain, write_all
+from rightlung.core.files import Content, plain, write_all
 from rightlung.pages import formats
 from rightlung.pages.content import Case, Figure, Gallery, Page, slugs
 from rightlung.pages.html import render_html
@@ -27,15 +27,16 @@ def write_page(
     data: Mapping[str, Any] | None = None,
     json_name: str | None = None,
     figures: str = "figures",
+    further: Mapping[str, Content] | None = None,
 ) -> list[Path]:
     """Write a page into a folder and return the files.
 
     ``html``, ``markdown`` and ``json_name`` are file names; a format without one is not written. ``data`` is the
     content of the JSON file, by default the page's tables and figures (`Page.as_json`). The pictures of the Markdown
-    go to the folder ``figures``. If anything fails, the old files stay.
+    go to the folder ``figures``. ``further`` are other files to write with them. If anything fails, the old files stay.
     """
     folder = Path(folder)
-    contents: dict[Path, bytes] = {}
+    contents: dict[Path, Content] = {folder / name: content for name, content in (further or {}).items()}
     if html is not None:
         contents[folder / html] = render_html(page).encode()
     if markdown is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rightlung.core import FrozenMapping, InputError
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.predictions.schema import (
     ANSWER_COLUMNS,
+    IMAGES_KEY,
     MAP_COLUMNS,
     MODEL_KEY,
     REQUIRED_COLUMNS,
@@ -46,6 +47,8 @@ class Part:
     source: str | None
     model: str | None
     run: FrozenMapping[str, object] | None
+    images: FrozenMapping[str, object]
+    """The identities of image files by study (`Source.image_identity`), as they were when asked."""
     columns: tuple[str, ...]
 
     @property
@@ -78,7 +81,8 @@ def inspect_part(path: Path) -> tuple[Part | None, list[Problem]]:
         return None, [Problem(path.name, _broken(error))]
     metadata = footer.metadata or {}
     try:
-        version, run = check_version(metadata.get(VERSION_KEY)), _run(metadata.get(RUN_KEY))
+        version = check_version(metadata.get(VERSION_KEY))
+        run, images = (_json_object(metadata, key) for key in (RUN_KEY, IMAGES_KEY))
     except InputError as error:
         return None, [Problem(path.name, str(error))]
     problems = [*_column_problems(path.name, schema.names), *_type_problems(path.name, schema)]
@@ -86,7 +90,8 @@ def inspect_part(path: Path) -> tuple[Part | None, list[Problem]]:
         return None, problems
     said = {key: text.decode(errors="replace") for key, text in metadata.items()}
     columns = tuple(name for name in SCHEMA.names if name in schema.names)
-    return Part(path, footer.num_rows, version, said.get(SOURCE_KEY), said.get(MODEL_KEY), run, columns), []
+    named = said.get(SOURCE_KEY), said.get(MODEL_KEY)
+    return Part(path, footer.num_rows, version, *named, run, images or FrozenMapping(), columns), []
 
 
 def read_rows(
@@ -184,16 +189,17 @@ def _type_problems(part: str, schema: Any) -> Iterator[Problem]:
                 yield Problem(part, f"type {kind} cannot be read as {field.type}{inner}", column=field.name)
 
 
-def _run(written: bytes | None) -> FrozenMapping[str, object] | None:
-    if written is None:
+def _json_object(metadata: Mapping[bytes, bytes], key: bytes) -> FrozenMapping[str, object] | None:
+    if (written := metadata.get(key)) is None:
         return None
+    what = f"the metadata under {key.decode()!r} must be"
     try:
-        run = json.loads(written)
-    except ValueError as error:
-        raise InputError(f"the metadata under {RUN_KEY.decode()!r} must be JSON: {error}") from None
-    if not isinstance(run, dict):
-        raise InputError(f"the metadata under {RUN_KEY.decode()!r} must be a JSON object; got {run!r}")
-    return FrozenMapping(run)
+        found = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{what} JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{what} a JSON object; got {type(found).__name__}")
+    return FrozenMapping(found)
 
 
 def _broken(error: BaseException) -> str:

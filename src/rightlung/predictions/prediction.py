@@ -16,7 +16,7 @@ from rightlung.core.keyed import text_digest
 IMAGE_QUERY = "image"
 """The query about the whole image."""
 
-PHRASE_QUERY = re.compile(r"phrase:(0|[1-9][0-9]*)")
+PHRASE_QUERY = re.compile(r"phrase:(0|[1-9][0-9]{0,8})")
 
 
 class Key(NamedTuple):
@@ -67,7 +67,8 @@ def check_text(value: object, what: str, may_be_blank: bool = False) -> str:
 def check_query_name(name: str) -> None:
     """Raise an error for a phrase query without an index."""
     if name.startswith("phrase:") and not PHRASE_QUERY.fullmatch(name):
-        raise InputError(f"query {name!r} must be 'phrase:' and an index into the study's phrases, such as 'phrase:0'")
+        got = name if len(name) <= 60 else f"{name[:57]}..."
+        raise InputError(f"query {got!r} must be 'phrase:' and an index into the study's phrases, such as 'phrase:0'")
 
 
 def _check_embedding(values: object, what: str) -> tuple[float, ...]:

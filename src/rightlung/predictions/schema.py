@@ -20,6 +20,7 @@ VERSION_KEY = b"rightlung.predictions"
 SOURCE_KEY = b"rightlung.source"
 MODEL_KEY = b"rightlung.model"
 RUN_KEY = b"rightlung.run"
+IMAGES_KEY = b"rightlung.images"
 
 _FLOATS = pa.list_(pa.float64())
 _CORNERS = [(corner, pa.float64()) for corner in ("x0", "y0", "x1", "y1")]

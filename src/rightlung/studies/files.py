@@ -37,6 +37,15 @@ def open_regular(path: str | os.PathLike[str], what: str) -> tuple[int, os.stat_
     return descriptor, status
 
 
+def file_identity(path: str | os.PathLike[str]) -> str | None:
+    """Return a file's size and modification time, None if it cannot be read."""
+    try:
+        status = os.stat(path)  # noqa: PTH116  (called for every image of a source)
+    except (OSError, ValueError):
+        return None
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
 def shown(value: object, most: int = 60) -> str:
     """Return the ``repr`` of a value, shortened to ``most`` characters."""
     text = repr(value)

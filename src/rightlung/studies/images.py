@@ -95,7 +95,7 @@ def from_pillow(image: PillowImage.Image) -> Image:
     """Return a Pillow image as `read_image` returns a file, turned upright as its EXIF data says."""
     if image.mode not in _MODES:
         raise InputError(f"the image has the colour mode {image.mode}; use grey, RGB or palette")
-    return _grey(_upright(image))
+    return _grey(_upright(image)[0])
 
 
 def read_mask(
@@ -159,7 +159,6 @@ def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> tuple[PillowI
         png.check_whole(data, header, what)
 
     from PIL import ImageFile
-    from PIL.Image import Transpose
     from PIL.JpegImagePlugin import JpegImageFile
     from PIL.PngImagePlugin import PngImageFile
 
@@ -179,6 +178,13 @@ def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> tuple[PillowI
         raise InputError(f"{what} does not fit into memory: {image.size[0]:,} x {image.size[1]:,} pixels") from None
     except Exception as error:
         raise InputError(f"{what} is truncated or damaged: {_reason(error)}") from error
+    return _upright(image)
+
+
+def _upright(image: PillowImage.Image) -> tuple[PillowImage.Image, int | None]:
+    """Return an image turned upright, and the EXIF orientation that it had, if any."""
+    from PIL.Image import Transpose
+
     turn = orientation_of(image)
     return (image, None) if turn is None else (image.transpose(Transpose[_TURNS[turn][0]]), turn)
 

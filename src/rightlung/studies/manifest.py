@@ -116,14 +116,28 @@ class ManifestSource(Source):
     def _problem(self, line_number: int, error: FieldError) -> Problem:
         return Problem(self._storage.manifest_name, str(error), line_number, error.field)
 
-    def _build(self, position: int) -> Study:
+    def image_identity(self, position: int) -> str | None:
+        """Return the size and modification time of a study's image file, or of the archive."""
+        try:
+            return self._storage.find(self._row(position).file).identity()
+        except InputError:
+            return None
+
+    def _row(self, position: int) -> ManifestRow:
         what = f"{self._storage.manifest.path}, manifest line {self._lines[position]}"
         line = self._storage.manifest.read(self._offsets[position], self._lengths[position], what)
         try:
             row = parse_row(line)
             if row.id != self._ids[position]:
                 raise FieldError("id", f"was {self._ids[position]!r} when the source was opened; open it again")
-            return build_study(row, self.address, lambda field, name: _in_field(field, self._storage.find, name))
+            return row
+        except FieldError as error:
+            raise ProblemError(self._problem(self._lines[position], error)) from error
+
+    def _build(self, position: int) -> Study:
+        try:
+            find = self._storage.find
+            return build_study(self._row(position), self.address, lambda field, name: _in_field(field, find, name))
         except FieldError as error:
             raise ProblemError(self._problem(self._lines[position], error)) from error
 

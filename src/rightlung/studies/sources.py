@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import cast
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from rightlung.core import FrozenMapping, InputError, Study
 from rightlung.core.errors import unknown_name
@@ -25,6 +26,8 @@ from rightlung.core.progress import Progress, no_progress
 
 _SCHEME = re.compile(r"[a-z][a-z0-9-]*")
 _BUILT_AT_ONCE = 16
+PATH_PARAMETERS = ("annotation", "config", "images", "reports", "tables", "views")
+"""Parameters of addresses that are paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,10 @@ class Source(ABC):
 
     def place(self, study_id: str) -> tuple[str, int | None] | None:
         """Return the file and line of a study, None if the source does not know."""
+        return None
+
+    def image_identity(self, position: int) -> str | None:
+        """Return a text that changes whenever the image file of a study does; None if unknown or not from a file."""
         return None
 
     def __repr__(self) -> str:
@@ -241,6 +248,32 @@ def _parse_parameters(query: str, address: str) -> dict[str, str]:
             raise InputError(f"address {address!r}: parameter {name!r} is given twice")
         parameters[name] = value
     return parameters
+
+
+def absolute_address(address: str, folder: Path | None = None) -> str:
+    """Return an address with its path and the paths among its parameters made absolute, if they exist.
+
+    Relative paths are looked for in ``folder`` first, then in the working folder.
+
+    >>> absolute_address("phantom?count=5&seed=3")
+    'phantom?count=5&seed=3'
+    """
+    place, mark, query = address.rpartition("?") if "?" in address else (address, "", "")
+    scheme, colon, path = place.partition(":")
+    parts = query.split("&")
+    for number, part in enumerate(parts):
+        name, _, value = part.partition("=")
+        given = unquote(value)
+        if name in PATH_PARAMETERS and (found := _absolute(given, folder)) != given:
+            parts[number] = f"{name}={quote(found)}"
+    return f"{scheme}{colon}{_absolute(path, folder)}{mark}{'&'.join(parts)}"
+
+
+def _absolute(path: str, folder: Path | None) -> str:
+    if not path or Path(path).is_absolute():
+        return path
+    places = [os.path.abspath(base / path) for base in (folder, Path()) if base is not None]  # noqa: PTH100  (no "..")
+    return next(filter(_exists, places), path)
 
 
 def open_source(address: str) -> Source:

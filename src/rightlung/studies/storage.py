@@ -19,6 +19,7 @@ from rightlung.core.errors import MissingFileError
 from rightlung.studies.files import (
     MAX_BYTES,
     check_byte_count,
+    file_identity,
     open_regular,
     pread_exactly,
     read_regular,
@@ -89,6 +90,10 @@ class FolderFile:
         """Return its bytes."""
         return read_regular(self.path, what, max_bytes)
 
+    def identity(self) -> str | None:
+        """Return a text that changes whenever the file does."""
+        return file_identity(self.path)
+
 
 @dataclass(frozen=True)
 class ArchiveFile:
@@ -106,6 +111,10 @@ class ArchiveFile:
         """Return its bytes."""
         check_byte_count(self.size, max_bytes, what)
         return self.archive.read(self.offset, self.size, what)
+
+    def identity(self) -> str | None:
+        """Return a text that changes whenever the archive does."""
+        return file_identity(self.archive.path)
 
 
 StoredFile = FolderFile | ArchiveFile

@@ -52,6 +52,15 @@ def test_a_row_becomes_a_study(files: Files) -> None:
     assert source[2].image[0, 0] == pytest.approx(30 / 255)  # from another of the twelve folders
 
 
+def test_an_image_file_that_changes_is_another_image(files: Files) -> None:
+    source = write(files)
+    before = [source.image_identity(position) for position in range(3)]
+    assert len({*before}) > 1
+    files.image("images_001/images/00000001_001.png", value=21)
+    after = [source.image_identity(position) for position in range(3)]
+    assert [one != other for one, other in zip(before, after, strict=True)] == [False, True, False]
+
+
 def test_labels_not_named_are_unknown_and_no_finding_denies_all(files: Files) -> None:
     first, normal, third = write(files)
     assert first.findings == {"cardiomegaly": POSITIVE, "pleural effusion": POSITIVE}

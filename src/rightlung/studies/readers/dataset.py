@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from rightlung.core import Box, InputError, Study
+from rightlung.core import Box, Image, InputError, Study
 from rightlung.core.checks import Size
 from rightlung.core.errors import unknown_name
+from rightlung.studies.files import file_identity
 from rightlung.studies.headers import ImageHeader, image_kind, read_header
 from rightlung.studies.index import BuildLog, IndexedSource
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
@@ -28,6 +29,17 @@ def columns(*texts: str, **others: Any) -> Mapping[str, Any]:
     """Return the columns of an index: a study's fields, additional texts, and additional columns with types."""
     fields: dict[str, Any] = dict.fromkeys(("image", "patient", "exam", "view", "sex", *texts), "string")
     return {**fields, "age": "float64", **others}
+
+
+class ImageFile(Protocol):
+    """Loads an image from a file."""
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+
+    def __call__(self) -> Image:
+        """Read and decode the image."""
 
 
 class DatasetSource(IndexedSource):
@@ -102,13 +114,19 @@ class DatasetSource(IndexedSource):
 
     def as_study(self, record: Mapping[str, Any], header: ImageHeader | None = None, **known: Any) -> Study:
         """Return a study with a record's fields, those of its image's header, and other known values."""
-        if "load" not in known:
-            root = getattr(self, "images", self.root)
-            known["load"] = FileImage(record["id"], str(root), record["image"])
         fields = {name: record.get(name) for name in _FIELDS}
         if header is not None:
             fields |= {"view": header.view, "age": header.age, "sex": header.sex}
-        return Study(**{"id": record["id"], "source": self.address, **fields, **known})
+        known = {"id": record["id"], "source": self.address, "load": self.image_of(record), **fields, **known}
+        return Study(**known)
+
+    def image_of(self, record: Mapping[str, Any]) -> ImageFile:
+        """Return what loads the image of a record."""
+        return FileImage(record["id"], str(getattr(self, "images", self.root)), record["image"])
+
+    def image_identity(self, position: int) -> str | None:
+        """Return the size and modification time of a study's image file."""
+        return file_identity(self.image_of(self.record(position)).path)
 
 
 def origin(row: TableRow) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rightlung.core import Image, InputError, Report, Size, Study
-from rightlung.studies.headers import ImageHeader, read_header
+from rightlung.core import Image, InputError, Report, Size
+from rightlung.studies.headers import read_header
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource
 from rightlung.studies.storage import RandomAccessFile
@@ -66,6 +66,11 @@ class MimicImage:
             if os.path.exists(file.path):  # noqa: PTH110
                 return file
         return FileImage(self.study_id, self.root, self.stem + _SUFFIXES[0])
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return self.file().path
 
     def __call__(self) -> Image:
         """Read and decode the image."""
@@ -120,10 +125,6 @@ class MimicBasedSource(DatasetSource):
     def read_sizes(self, log: BuildLog, wanted: Container[str] | None = None) -> dict[str, Size]:
         """Return height and width of the original images by id, from MIMIC's metadata."""
         return self.sizes(log, find_metadata(self.images), ("dicom_id", "Rows", "Columns"), wanted)
-
-    def as_study(self, record: Mapping[str, Any], header: ImageHeader | None = None, **known: Any) -> Study:
-        """Return a study with a record's fields, its image and other known values."""
-        return super().as_study(record, header, load=self.image_of(record), **known)
 
 
 class MimicReports:
