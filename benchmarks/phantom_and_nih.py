@@ -319,10 +319,10 @@ def train_classifier(
     ``model`` is the recipe's; ``entries`` are its sources; ``settings`` are its other fields. Masks are learned from
     where an entry has phrases.
     """
-    located = any(entry.get("phrases") for entry in entries)
+    located = any(entry.get("phrases_per_image") for entry in entries)
     validation = settings.pop("validation", None)
     data = {
-        "train": list(entries), "size": size, "grid": max(1, size // 8), "targets": ["labels"],
+        "train": list(entries), "image_size": size, "mask_grid": max(1, size // 8), "targets": ["labels"],
         "target_options": {"labels": {"findings": list(findings)}}, "workers": settings.pop("workers", 2),
         "cache_folder": str(out.parent / "cache"),
     }  # fmt: skip

@@ -256,7 +256,7 @@ def test_a_wrong_configuration_is_named(changed: dict[str, Any], message: str, m
 def test_pictures_of_another_size_than_the_models_are_refused_in_training() -> None:
     given = batch()
     with pytest.raises(
-        InputError, match=r"data\.size must equal model\.config\.image\.size, 64 pixels; got images of 48"
+        InputError, match=r"data\.image_size must equal model\.config\.image\.size, 64 pixels; got images of 48"
     ):
         create()(TrainingBatch(given.images[..., :48, :48], given.texts))
 
