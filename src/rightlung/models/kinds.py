@@ -19,6 +19,7 @@ from rightlung.core.errors import unknown_name
 
 ENTRY_POINTS = "rightlung.models"
 BUILT_IN = {
+    "chex": "rightlung.models.chex:Chex",
     "classifier": "rightlung.models.classifier:Classifier",
     "gloria": "rightlung.models.gloria:Gloria",
     "uniter": "rightlung.models.uniter:Uniter",

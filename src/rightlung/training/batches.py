@@ -243,7 +243,9 @@ class Batches:
         targets: dict[str, Target] = {}
         for builder in self.builders:
             own, name = [drawn[builder.name] for _, drawn in words], builder.name
-            part = BatchPart(entry, annotations, loaded.columns_of(name), own, flipped, changes, loaded.grid)
+            part = BatchPart(
+                entry, annotations, loaded.columns_of(name), own, flipped, changes, loaded.grid, studies.findings
+            )
             targets[name] = builder.collate(part)
         return TrainingBatch(
             images=images,

@@ -23,7 +23,10 @@ Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Which model: a new one of a ``kind`` with a ``config``, or an existing one to ``start`` from."""
+    """Which model: a new one of a ``kind`` with a ``config``, or an existing one to ``start`` from.
+
+    With both, the new model takes the image and text encoder of the existing one.
+    """
 
     kind: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -142,8 +145,8 @@ class Recipe:
         return {name: value_at(weight, step / self.schedule.steps) for name, weight in self.losses.items()}
 
     def __post_init__(self) -> None:
-        if (self.model.kind is None) == (self.model.start is None):
-            raise InputError("model needs either kind (a new model) or start (an existing one), and not both")
+        if self.model.kind is None and self.model.start is None:
+            raise InputError("model needs kind (a new model) or start (an existing one)")
         if not self.data.train:
             raise InputError("data.train must name at least one source")
         for name, weight in self.losses.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -38,8 +39,8 @@ def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe
 def read_stages(name_or_path: str | Path, changes: Sequence[str] = ()) -> dict[str, Recipe]:
     """Read the stages of a recipe by name, in order; a recipe without ``stages`` has one, named "".
 
-    A stage is the recipe with the stage's ``changes``. Each but the first starts from the model of the one before. A
-    change ``stage:field=value`` is for one stage only.
+    A stage is the recipe with the stage's own fields and ``changes``: tables are merged, other values replaced. Each
+    but the first starts from the model of the one before. A change ``stage:field=value`` is for one stage only.
     """
     path, given = _read_table(str(name_or_path))
     if "base" in given:
@@ -55,7 +56,8 @@ def read_stages(name_or_path: str | Path, changes: Sequence[str] = ()) -> dict[s
             if recipes:
                 table["model"] = {"start": STAGE + list(recipes)[-1]}
             general, special = ([one for one in changes if _stage_of(one) == name] for name in (None, stage))
-            _set_all(table, own, f"stages, {stage}:")
+            _merge(table, own.fields)
+            _set_all(table, own.changes, f"stages, {stage}:")
             _set_all(table, general)
             _set_all(table, [change.partition(":")[2] for change in special])
             recipes[stage] = read_settings(Recipe, table)
@@ -69,17 +71,32 @@ def _stage_of(change: str) -> str | None:
     return name.strip() if colon else None
 
 
-def _stage_changes(path: Path, stages: Any) -> dict[str, list[str]]:
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    changes: Sequence[str] = ()
+
+
+def _merge(table: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    """Replace values of a table; those that are tables on both sides are merged."""
+    for name, value in fields.items():
+        if isinstance(value, Mapping) and isinstance(table.get(name), dict):
+            _merge(table[name], value)
+        else:
+            table[name] = copy.deepcopy(value)
+
+
+def _stage_changes(path: Path, stages: Any) -> dict[str, _Stage]:
     if stages is None:
-        return {"": []}
-    found: dict[str, list[str]] = {}
+        return {"": _Stage()}
+    found: dict[str, _Stage] = {}
     for number, stage in enumerate(stages if isinstance(stages, list) else [None]):
         name, changes = (stage.get("name"), stage.get("changes", [])) if isinstance(stage, dict) else (None, None)
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in found:
             raise InputError(f"{path}: stages[{number}] needs a name of its own, of letters, digits, - and _")
         if not _are_texts(changes):
             raise InputError(f"{path}: stages[{number}].changes must be a list of field=value")
-        found[name] = changes
+        found[name] = _Stage({key: value for key, value in stage.items() if key not in ("name", "changes")}, changes)
     if not found:
         raise InputError(f"{path}: stages must name at least one stage")
     return found

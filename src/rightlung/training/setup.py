@@ -249,16 +249,20 @@ def validation_batches(
 
 def save_initial_model(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) -> None:
     """Write the model before the first step."""
+    start: Any = None
     if recipe.model.start is not None:
-        start = _start_folder(recipe.model.start, folder)
-        model = load_folder(start.path, links_within=start.links_within)
-        maker = type(model)
+        found = _start_folder(recipe.model.start, folder)
+        start = load_folder(found.path, links_within=found.links_within)
+        maker = maker or type(start)
     config = model_config(recipe, maker)
     try:
-        if recipe.model.start is None:
+        if start is None:
             model = maker.create(config, _sample_texts(entries), recipe.seed)
-        elif config:  # some fields changed, with the weights that it has
-            model = maker.from_parts(_merged(model.to_config(), config), model.tensors(), model.extra_files())
+        elif recipe.model.kind is not None:
+            model = maker.from_encoders(start, config, _sample_texts(entries), recipe.seed)
+        else:  # some fields changed, with the weights that it has
+            changed = _merged(start.to_config(), config)
+            model = maker.from_parts(changed, start.tensors(), start.extra_files()) if config else start
     except InputError as error:
         raise InputError(f"model.config: {error}") from None
     if not isinstance(model, Trainable) or not isinstance(model, nn.Module):
@@ -270,12 +274,14 @@ def save_initial_model(recipe: Recipe, maker: Any, folder: RunFolder, entries: E
 
 def check_model(recipe: Recipe, folder: RunFolder) -> None:
     """Refuse an unknown kind of model, and a configuration or loss that it does not have. No data is needed."""
-    if recipe.model.start is None:
-        maker, config = model_class(recipe.model.kind), {}
-    else:
+    maker, config = model_class(recipe.model.kind), {}
+    if recipe.model.start is not None:
         start = _start_folder(recipe.model.start, folder)
         described = read_config(start.path, links_within=start.links_within)
-        maker, config = class_of(described.kind), described.config
+        if maker is not None and not callable(getattr(maker, "from_encoders", None)):
+            raise InputError(f"model: a {recipe.model.kind} takes no encoders of another model; give kind or start")
+        if maker is None:
+            maker, config = class_of(described.kind), described.config
     config = _merged(config, model_config(recipe, maker))
     try:
         if (config_type := getattr(maker, "config_type", None)) is not None:

@@ -104,6 +104,7 @@ class BatchPart:
     mirrored: Tensor  # (n,) bool
     changes: ImageChanges | None
     grid: int
+    source_findings: frozenset[str] = frozenset()  # all that the labels of the source name
 
     def tensor(self, values: Sequence[Any], dtype: torch.dtype) -> Tensor:
         """Return values as a tensor on the batch's device."""

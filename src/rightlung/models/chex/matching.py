@@ -1,0 +1,78 @@
+"""Matching predicted boxes with target boxes, and the losses of matched boxes (ChEX, supp. D.2, Eq. 4 and 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy
+
+from rightlung.models.chex.boxes import to_corners
+
+L1_WEIGHT, GIOU_WEIGHT = 5.0, 2.0
+"""Weights of the two terms of the box loss (Eq. 4)."""
+
+
+def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
+    """Return the generalised IoU of boxes (..., 4) with others (..., 4), given by corners; shapes broadcast."""
+    low, high = torch.maximum(boxes[..., :2], others[..., :2]), torch.minimum(boxes[..., 2:], others[..., 2:])
+    shared = (high - low).clamp_min(0).prod(-1)
+    areas = [(one[..., 2:] - one[..., :2]).clamp_min(0).prod(-1) for one in (boxes, others)]
+    union = areas[0] + areas[1] - shared
+    outer = torch.maximum(boxes[..., 2:], others[..., 2:]) - torch.minimum(boxes[..., :2], others[..., :2])
+    hull = outer.prod(-1)
+    return shared / union.clamp_min(1e-7) - (hull - union) / hull.clamp_min(1e-7)
+
+
+def box_loss(boxes: Tensor, others: Tensor) -> Tensor:
+    """Return 5 L1 + 2 (1 - gIoU) of boxes (..., 4) with others, given by centre and size (Eq. 4).
+
+    The paper prints gIoU as if it were a loss; it is larger for better boxes.
+    """
+    l1 = (boxes - others).abs().sum(-1)
+    return L1_WEIGHT * l1 + GIOU_WEIGHT * (1 - generalized_iou(to_corners(boxes), to_corners(others)))
+
+
+def matching_cost(boxes: Tensor, targets: Tensor, probabilities: Tensor, scores: Tensor) -> Tensor:
+    """Return the cost (..., m, t) of matching m predicted boxes with t targets (Eq. 5).
+
+    The class probability and three times the box score, both (..., m), are subtracted: a box that is believed should be
+    matched. The paper adds them to a cost that is minimised.
+    """
+    cost = box_loss(boxes[..., :, None, :], targets[..., None, :, :])
+    return cost - (probabilities + 3 * scores)[..., None]
+
+
+def match_boxes(cost: Tensor) -> tuple[list[int], list[bool]]:
+    """Match every one of m predicted boxes with a target, by the costs (m, t) of the pairs.
+
+    Hungarian matching is repeated with the boxes that are left over, and with all targets, until none is left. Return
+    the target of each box, and whether it was matched in the first round.
+    """
+    costs = cost.detach().cpu().numpy() if isinstance(cost, Tensor) else cost
+    target, first = [0] * len(costs), [False] * len(costs)
+    left, rounds = np.arange(len(costs)), 0
+    while len(left):
+        rows, columns = linear_sum_assignment(costs[left])
+        for row, column in zip(left[rows], columns, strict=True):
+            target[row], first[row] = int(column), rounds == 0
+        left, rounds = np.delete(left, rows), rounds + 1
+    return target, first
+
+
+def focal_loss(scores: Tensor, targets: Tensor, gamma: float = 2.0) -> Tensor:
+    """Return the focal loss (n, q, m) of scores in 0 to 1, with an alpha for each prompt (Lin et al., 2017).
+
+    Alpha is the share of the positives' weight if positives and negatives of a prompt weigh inversely to their
+    frequency in the batch, both counted once more than they occur.
+    """
+    total = targets.shape[0] * targets.shape[2]
+    positives = targets.sum((0, 2))
+    of_positive, of_negative = (total + 1) / (positives + 1), (total + 1) / (total - positives + 1)
+    alpha = (of_positive / (of_positive + of_negative))[None, :, None]
+    scores = scores.float().clamp(1e-6, 1 - 1e-6)
+    with torch.autocast(scores.device.type, enabled=False):
+        entropy = binary_cross_entropy(scores, targets.float(), reduction="none")
+    of_truth = torch.where(targets.bool(), scores, 1 - scores)
+    return torch.where(targets.bool(), alpha, 1 - alpha) * (1 - of_truth) ** gamma * entropy

@@ -1,0 +1,135 @@
+"""Report generation of ChEX (supp. D.4, A.4): a sentence for each prompt of a set, then the sentences to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from rightlung.core import Extent, Query, Report, Sentence
+from rightlung.core.checks import check_limits, check_text
+from rightlung.core.errors import InputError
+from rightlung.lexicon import finding, sides_in
+from rightlung.lexicon.labeller import OBSERVATIONS, read_sentence
+from rightlung.models.chex.boxes import scored_boxes
+from rightlung.models.encoders.image import ImageEmbeddings
+
+if TYPE_CHECKING:
+    from rightlung.models.chex.model import Chex
+
+REPORT_REGIONS = (
+    *(f"{side} {zone}" for zone in (
+        "lower lung zone", "mid lung zone", "upper lung zone", "hilar structures", "apical zone", "clavicle",
+    ) for side in ("right", "left")),
+    "mediastinum", "cardiac silhouette", "abdomen",
+)  # fmt: skip
+"""The 15 regions that reports ask for (D.4)."""
+NO_FINDING = "no finding"
+CHEXPERT_FINDINGS = tuple(finding(name).name for name in OBSERVATIONS)
+"""CheXpert's 14 observations by the lexicon's names."""
+Use = Literal["yes", "positive", "no"]
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """Which prompts a report asks, and which sentences it keeps. The defaults are the paper's (Table 6).
+
+    - ``findings``, ``regions``: whether to ask the set, and with ``positive`` to keep only the sentences of prompts
+      whose region shows a finding. ``prompts``: ask these instead of both sets.
+    - ``similarity``: of two sentences with a higher cosine, the one with the lower score is left out.
+    - ``max_sentences``: at most so many sentences are kept.
+    """
+
+    findings: Use = "yes"
+    regions: Use = "positive"
+    prompts: tuple[str, ...] = ()
+    similarity: float = 0.9
+    max_sentences: int = 10
+
+    def __post_init__(self) -> None:
+        check_limits(self.similarity, "similarity", -1, 1)
+        check_limits(self.max_sentences, "max_sentences", 1, 1000)
+        for prompt in self.prompts:
+            check_text(prompt, "a prompt")
+        if not self.prompts and self.findings == self.regions == "no":
+            raise InputError("a report needs prompts: findings, regions or your own")
+
+    def asked(self) -> list[tuple[str, bool]]:
+        """Return the prompts, and for each whether its sentence is kept only if its region shows a finding."""
+        if self.prompts:
+            return [(prompt, False) for prompt in self.prompts]
+        findings = [] if self.findings == "no" else [(name, self.findings == "positive") for name in CHEXPERT_FINDINGS]
+        regions = [] if self.regions == "no" else [(name, self.regions == "positive") for name in REPORT_REGIONS]
+        return [*findings, *regions]
+
+
+def write_report(
+    model: Chex, images: ImageEmbeddings, extents: Sequence[Extent], settings: ReportSettings
+) -> list[Report]:
+    """Return the report of each of some encoded images."""
+    asked = settings.asked()
+    queries = [[Query(prompt) for prompt, _ in asked]] * len(extents)
+    answers = model.ask(images, queries, extents)
+    features = model.look_again(answers.tokens, answers.found.box_tokens, answers.has_boxes, images)
+    classes = [name for name in CHEXPERT_FINDINGS if name != NO_FINDING]
+    positive = model.finding_probabilities(features, classes).amax(-1) > 0.5
+    kept = positive | ~torch.tensor([only for _, only in asked], device=positive.device)
+    places = kept.nonzero().tolist()
+    texts = model.write(features[kept])
+    embeddings = normalize(model.prompt_embeddings(texts).float(), dim=-1) if texts else features[:0, 0]
+    reports = []
+    for row, extent in enumerate(extents):
+        own = [number for number, place in enumerate(places) if place[0] == row]
+        candidates = []
+        for number in own:
+            column = places[number][1]
+            boxes = scored_boxes(answers.found.boxes[row, column], answers.found.scores[row, column], extent)
+            best = boxes[0].score if boxes else 0.0
+            shown = tuple(box.box for box in boxes if box.score >= best / 2)
+            candidates.append(Sentence(texts[number], shown, best, asked[column][0]))
+        sentences = choose_sentences(candidates, embeddings[own], settings)
+        reports.append(Report(" ".join(sentence.text for sentence in sentences), sentences=sentences))
+    return reports
+
+
+def choose_sentences(
+    candidates: Sequence[Sentence], embeddings: Tensor, settings: ReportSettings
+) -> tuple[Sentence, ...]:
+    """Return the sentences to keep, the highest score first.
+
+    A sentence is left out if one with a higher score resembles it (``embeddings`` (s, d) of unit length), or says the
+    contrary: that one negates a finding which the other affirms, on the same side or without a side.
+    """
+    order = sorted(range(len(candidates)), key=lambda one: -(candidates[one].score or 0.0))
+    kept: list[int] = []
+    for one in order:
+        text = candidates[one].text
+        if len(kept) == settings.max_sentences or not text.strip():
+            continue
+        similar = any(float(embeddings[one] @ embeddings[other]) > settings.similarity for other in kept)
+        if not similar and not any(contradict(text, candidates[other].text) for other in kept):
+            kept.append(one)
+    return tuple(candidates[one] for one in kept)
+
+
+def contradict(one: str, other: str) -> bool:
+    """Return whether one sentence negates what the other affirms, on a side that both are about.
+
+    >>> contradict("there is a left pleural effusion", "no pleural effusion"), contradict("no mass", "no effusion")
+    (True, False)
+    """
+    first, second = (_stated(text) for text in (one, other))
+    sides = [set(sides_in(text)) for text in (one, other)]
+    if all(sides) and not sides[0] & sides[1]:
+        return False
+    pairs = (first[name] is not second[name] for name in first.keys() & second.keys())
+    return any(pairs)
+
+
+def _stated(text: str) -> dict[str, bool]:
+    """Return which findings a sentence affirms (True) or negates (False)."""
+    return {name: kind != "negative" for name, kind in read_sentence(text).findings.items()}
