@@ -39,8 +39,8 @@ def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe
 def read_stages(name_or_path: str | Path, changes: Sequence[str] = ()) -> dict[str, Recipe]:
     """Read the stages of a recipe by name, in order; a recipe without ``stages`` has one, named "".
 
-    A stage is the recipe with the stage's own fields and ``changes``: tables are merged, other values replaced. Each
-    but the first starts from the model of the one before. A change ``stage:field=value`` is for one stage only.
+    A stage is the recipe with the stage's own fields and ``changes``: tables are merged (``losses`` and other values,
+    replaced). Each but the first starts from the model of the one before. A change ``stage:field=value`` is for one stage only.
     """
     path, given = _read_table(str(name_or_path))
     if "base" in given:
@@ -78,9 +78,9 @@ class _Stage:
 
 
 def _merge(table: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    """Replace values of a table; those that are tables on both sides are merged."""
+    """Replace values of a table. Those that are tables on both sides are merged, but for ``losses``."""
     for name, value in fields.items():
-        if isinstance(value, Mapping) and isinstance(table.get(name), dict):
+        if isinstance(value, Mapping) and isinstance(table.get(name), dict) and name != "losses":
             _merge(table[name], value)
         else:
             table[name] = copy.deepcopy(value)

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from rightlung.core.errors import InputError
 from rightlung.models.encoders.pretrained import build_text_model
 from rightlung.models.encoders.text import TextConfig
-from rightlung.models.encoders.tokenizer import Tokens, WordTokenizer
+from rightlung.models.encoders.tokenizer import MASK, Tokens, WordTokenizer
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ class LanguageModel(nn.Module):
         )  # fmt: skip
         self.config = replace(config, options=options, pretrained=None)
         self.end_id, self.padding_id = tokenizer.end_id, tokenizer.padding_id
+        special = {tokenizer.padding_id, tokenizer.unknown_id, tokenizer.start_id, tokenizer.token_id(MASK)}
+        self.never_written = sorted(special - {tokenizer.end_id, None})
 
     def forward(self, tokens: Tokens, condition: DecoderCondition | None = None) -> Tensor:
         """Return logits (n, length, vocabulary): of the next token, or of each token for a masked language model."""
@@ -126,7 +128,7 @@ class LanguageModel(nn.Module):
         processors = [] if seeds is None else [_GumbelNoise(seeds, config.temperature)]
         settings = Settings(  # type: ignore[no-untyped-call]
             max_new_tokens=config.max_new_tokens, num_beams=config.beams, do_sample=False,
-            eos_token_id=self.end_id, pad_token_id=self.padding_id,
+            eos_token_id=self.end_id, pad_token_id=self.padding_id, suppress_tokens=self.never_written or None,
         )  # fmt: skip
         found: Tensor = self.model.generate(
             **given, generation_config=settings, logits_processor=LogitsProcessorList(processors)

@@ -107,7 +107,7 @@ class WordTokenizer:
         self._tokenizer.no_padding()
         self.definition = definition
         self.max_length = max_length
-        self.padding_id, self._unknown = self._special("padding", _PADDINGS), self._special("unknown", _UNKNOWNS)
+        self.padding_id, self.unknown_id = self._special("padding", _PADDINGS), self._special("unknown", _UNKNOWNS)
         self.start_id = self._special("start", _STARTS)
         self.end_id = self._special("end", _ENDS) if end_token else None
         self._max_tokens = max_length - 1 - end_token  # besides the special ones
@@ -198,7 +198,7 @@ class WordTokenizer:
             order = {word_id: index for index, word_id in enumerate(dict.fromkeys(word_ids), start=1)}
             indices = [order[word_id] for word_id in word_ids]
             self._cache[text] = (
-                np.array([self.start_id, *(ids or [self._unknown])], dtype=np.int32),
+                np.array([self.start_id, *(ids or [self.unknown_id])], dtype=np.int32),
                 np.array([0, *(indices or [1])], dtype=np.int32),
             )
 
