@@ -40,7 +40,8 @@ def read_stages(name_or_path: str | Path, changes: Sequence[str] = ()) -> dict[s
     """Read the stages of a recipe by name, in order; a recipe without ``stages`` has one, named "".
 
     A stage is the recipe with the stage's own fields and ``changes``: tables are merged (``losses`` and other values,
-    replaced). Each but the first starts from the model of the one before. A change ``stage:field=value`` is for one stage only.
+    replaced). Each but the first starts from the model of the one before. A change ``stage:field=value`` is for one
+    stage only.
     """
     path, given = _read_table(str(name_or_path))
     if "base" in given:

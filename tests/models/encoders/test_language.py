@@ -69,7 +69,9 @@ def greedy(model: LanguageModel, start: int, condition: DecoderCondition, steps:
         if condition.memory is not None:
             given["encoder_hidden_states"] = condition.memory
         with torch.no_grad():
-            ids.append(int(model.model(**given).logits[0, -1].argmax()))
+            logits = model.model(**given).logits[0, -1]
+        logits[model.never_written] = -torch.inf
+        ids.append(int(logits.argmax()))
         if ids[-1] == model.end_id:
             break
     return ids[1:]
@@ -166,7 +168,9 @@ def test_a_prefix_learns_from_the_loss_and_a_frozen_model_stays() -> None:
 def test_samples_have_the_models_probabilities_and_follow_their_seeds() -> None:
     model, tokenizer = build("gpt2", GPT2)
     with torch.no_grad():
-        expected = (model(tokenizer.start(1))[0, 0] / 4.0).softmax(0)
+        logits = model(tokenizer.start(1))[0, 0] / 4.0
+        logits[model.never_written] = -torch.inf
+        expected = logits.softmax(0)
     config = GenerationConfig(1, temperature=4.0)
     found = model.generate(tokenizer.start(4000), None, config, seeds=range(4000))[:, 0]
     frequency = torch.bincount(found, minlength=len(expected)) / 4000

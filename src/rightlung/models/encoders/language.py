@@ -83,8 +83,8 @@ class LanguageModel(nn.Module):
         )  # fmt: skip
         self.config = replace(config, options=options, pretrained=None)
         self.end_id, self.padding_id = tokenizer.end_id, tokenizer.padding_id
-        special = {tokenizer.padding_id, tokenizer.unknown_id, tokenizer.start_id, tokenizer.token_id(MASK)}
-        self.never_written = sorted(special - {tokenizer.end_id, None})
+        special = (tokenizer.padding_id, tokenizer.unknown_id, tokenizer.start_id, tokenizer.token_id(MASK))
+        self.never_written = [one for one in special if one not in (tokenizer.end_id, None)]
 
     def forward(self, tokens: Tokens, condition: DecoderCondition | None = None) -> Tensor:
         """Return logits (n, length, vocabulary): of the next token, or of each token for a masked language model."""
