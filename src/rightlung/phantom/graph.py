@@ -172,6 +172,29 @@ def region_findings(scene: Scene, reached: Sequence[set[str]]) -> dict[str, dict
     return found
 
 
+_REGION_ROWS = {name: row for row, name in enumerate(IMAGENOME_REGIONS)}
+
+
+def region_labels(scene: Scene, reached: Sequence[set[str]], findings: Sequence[str]) -> NDArray[np.float32]:
+    """Return `region_findings` as numbers (29, findings): 1 (present), 0 (absent) or NaN (unknown)."""
+    labels = _absent_labels(tuple(findings)).copy()
+    columns = {name: column for column, name in enumerate(findings)}
+    for lesion, regions in zip(scene.lesions, reached, strict=True):
+        rows = [_REGION_ROWS[name] for name in regions]
+        for name in lesion_findings(lesion) & columns.keys():
+            labels[rows, columns[name]] = 1.0
+    if scene.body.aorta >= TORTUOUS_AORTA and "tortuous aorta" in columns:
+        labels[[_REGION_ROWS[name] for name in places("tortuous aorta")], columns["tortuous aorta"]] = 1.0
+    return labels
+
+
+@cache
+def _absent_labels(findings: tuple[str, ...]) -> NDArray[np.float32]:
+    known = set(known_findings())
+    absent = [[name in known and region in _finding_places(name) for name in findings] for region in IMAGENOME_REGIONS]
+    return np.where(np.array(absent, dtype=bool).reshape(len(IMAGENOME_REGIONS), -1), np.float32(0), np.float32(np.nan))
+
+
 @cache
 def _finding_places(finding: str) -> tuple[str, ...]:
     if finding in ("support devices", "no finding"):

@@ -23,7 +23,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import accumulate, chain, islice, zip_longest
 
 import numpy as np
@@ -37,7 +37,7 @@ from rightlung.phantom.prepare import Prepared, prepare
 from rightlung.phantom.render import Rendering, join, paint, pictures_at_once
 from rightlung.phantom.report import Statement, write_report
 from rightlung.phantom.scene import Scene
-from rightlung.phantom.study import study_scene
+from rightlung.phantom.study import RenderedTruth, rendered_truth, study_scene
 
 CHUNK = 32
 """Studies that a worker makes at a time: enough for array operations to pay off, few enough to spread a batch."""
@@ -68,6 +68,12 @@ class PhantomBatch:
 
     def __len__(self) -> int:
         return len(self.scenes)
+
+    @cached_property
+    def truths(self) -> list[RenderedTruth]:
+        """The boxes and regions of each study's lesions."""
+        rendering = self.rendering.cpu()
+        return [rendered_truth(scene, rendering, place) for place, scene in enumerate(self.scenes)]
 
     def lesion_shares(self, grid: int) -> list[Tensor]:
         """Return, for each study, the share of each grid cell that each lesion covers, ``(lesions, grid, grid)``."""

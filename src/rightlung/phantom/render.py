@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
 
@@ -43,6 +43,14 @@ class Rendering:
     device_masks: list[Tensor]  # for each scene (devices, size, size) bool, in the order of ``scene.devices``
     device_tips: list[Tensor]  # for each scene (devices, 2): x and y in fractions; NaN if no tip is visible
     regions: Tensor  # (n, 29, 4) boxes in fractions, in the order of ``IMAGENOME_REGIONS``
+
+    def cpu(self) -> Rendering:
+        """Return the rendering on the CPU."""
+        moved = {
+            name: [one.cpu() for one in value] if isinstance(value, list) else value.cpu()
+            for name, value in vars(self).items()
+        }
+        return replace(self, **moved)
 
     def region_boxes(self, index: int) -> dict[str, Box]:
         """Return the region boxes of one scene by name."""

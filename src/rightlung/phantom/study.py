@@ -206,6 +206,25 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
     )
 
 
+@dataclass(frozen=True)
+class RenderedTruth:
+    """What a rendering shows of one scene, as in its `Study`: boxes by finding, and the regions of each lesion."""
+
+    boxes: dict[str, list[Box]]
+    lesion_regions: list[set[str]]
+
+
+def rendered_truth(scene: Scene, rendering: Rendering, place: int) -> RenderedTruth:
+    """Return the truth of the scene at a place of a rendering, which should be on the CPU."""
+    made = _made(scene, [], rendering, place)
+    boxes: dict[str, list[Box]] = {}
+    for number, lesion in enumerate(scene.lesions):
+        boxes.setdefault(lesion.finding, []).extend(_lesion_boxes(made, number))
+    for box in _bounding_boxes(made.device_masks):
+        boxes.setdefault("support devices", []).append(box)
+    return RenderedTruth(boxes, made.reached)
+
+
 def _located_findings(made: _Made) -> Iterator[Phrase]:
     """Yield a prompt for each finding with all its lesions, reported or not, and one for the devices."""
     groups: dict[str, list[tuple[NDArray[np.bool_], list[Box]]]] = {}
@@ -260,7 +279,11 @@ def _without_specks(masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
     from scipy.ndimage import label
 
     kept = masks.copy()
-    for mask in kept:
+    for whole in kept:
+        rows, columns = whole.any(1).nonzero()[0], whole.any(0).nonzero()[0]
+        if not len(rows):
+            continue
+        mask = whole[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]  # much less to look at
         parts, count = label(mask, structure=np.ones((3, 3)))
         if count > 1:
             areas = np.bincount(parts.ravel())

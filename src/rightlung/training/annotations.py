@@ -141,14 +141,14 @@ def annotate_study(study: Study, masks: MaskKind = "exact") -> tuple[StudyAnnota
         if positive or location is not None:
             own = (len(observations),)
             index = None if location is None else len(locations) - 1
-            observations.append(_Observation(_implied(positive), _sides(coded, positive), index))
+            observations.append(_Observation(implied_findings(positive), _sides(coded, positive), index))
         spoken.append((StudySentence(phrase.text, (), positive, None, visible, phrase.regions), own))
     for region, findings in study.region_findings.items():
         if region in REGIONS and REGIONS[region].side in ("left", "right"):
-            observations.append(_Observation(_implied(_positive(findings)), frozenset({REGIONS[region].side})))
+            observations.append(_Observation(implied_findings(_positive(findings)), frozenset({REGIONS[region].side})))
     polarities = {canonical_finding(name): polarity for name, polarity in study.findings.items()}
     labels = tuple(sorted(name for name, polarity in polarities.items() if polarity is Polarity.POSITIVE))
-    present = _implied(labels)
+    present = implied_findings(labels)
     annotations = StudyAnnotations(
         id=study.id,
         sentences=(),
@@ -165,7 +165,7 @@ def annotate_study(study: Study, masks: MaskKind = "exact") -> tuple[StudyAnnota
         outlined = []
         for phrase in study.located_findings:
             if (location := location_of(study, phrase, masks)) is not None:
-                outlined.append(_Observation(_implied(_positive(phrase.findings)), frozenset(), len(locations)))
+                outlined.append(_Observation(implied_findings(_positive(phrase.findings)), frozenset(), len(locations)))
                 locations.append(location)
         annotations = replace(annotations, finding_locations=_by_finding(outlined, annotations.absent))
     return annotations, locations
@@ -253,7 +253,8 @@ def _positive(findings: Mapping[str, Polarity]) -> frozenset[str]:
     return frozenset(canonical_finding(name) for name, kind in findings.items() if kind is not Polarity.NEGATIVE)
 
 
-def _implied(findings: Iterable[str]) -> frozenset[str]:
+def implied_findings(findings: Iterable[str]) -> frozenset[str]:
+    """Return findings with all that they imply."""
     return frozenset(meant for name in findings for meant in (name, *_broader(name)))
 
 

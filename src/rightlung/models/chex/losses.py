@@ -222,9 +222,11 @@ class PathologyDetection(_Loss):
         truth = torch.zeros_like(found.scores)
         if positive:
             truth[tuple(torch.tensor(positive, device=boxes.device).T)] = 1.0
-        known = target["known"]
+        # A finding that a source does not know has no boxes there, and is not absent either.
+        labels = step.batch.target("labels")["values"][:, tokens.chosen]
+        known = target["known"][:, None] & ~labels.isnan()
         if bool(known.any()):
-            loss = loss + SCORE_WEIGHT * focal_loss(found.scores[known], truth[known]).mean()
+            loss = loss + SCORE_WEIGHT * focal_loss(found.scores, truth, known)[known].mean()
         return loss
 
 

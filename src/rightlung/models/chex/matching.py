@@ -51,6 +51,8 @@ def match_boxes(cost: Tensor) -> tuple[list[int], list[bool]]:
     the target of each box, and whether it was matched in the first round.
     """
     costs = cost.detach().cpu().numpy() if isinstance(cost, Tensor) else cost
+    if costs.shape[1] == 1:  # as of most regions
+        return [0] * len(costs), [row == int(costs.argmin()) for row in range(len(costs))]
     target, first = [0] * len(costs), [False] * len(costs)
     left, rounds = np.arange(len(costs)), 0
     while len(left):
@@ -61,14 +63,14 @@ def match_boxes(cost: Tensor) -> tuple[list[int], list[bool]]:
     return target, first
 
 
-def focal_loss(scores: Tensor, targets: Tensor, gamma: float = 2.0) -> Tensor:
+def focal_loss(scores: Tensor, targets: Tensor, known: Tensor, gamma: float = 2.0) -> Tensor:
     """Return the focal loss (n, q, m) of scores in 0 to 1, with an alpha for each prompt (Lin et al., 2017).
 
     Alpha is the share of the positives' weight if positives and negatives of a prompt weigh inversely to their
-    frequency in the batch, both counted once more than they occur.
+    frequency in the batch, both counted once more than they occur. ``known`` (n, q) bool are those to count.
     """
-    total = targets.shape[0] * targets.shape[2]
-    positives = targets.sum((0, 2))
+    total = known.sum(0) * targets.shape[2]
+    positives = (targets * known[..., None]).sum((0, 2))
     of_positive, of_negative = (total + 1) / (positives + 1), (total + 1) / (total - positives + 1)
     alpha = (of_positive / (of_positive + of_negative))[None, :, None]
     scores = scores.float().clamp(1e-6, 1 - 1e-6)

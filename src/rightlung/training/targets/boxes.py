@@ -10,8 +10,9 @@ import torch
 
 from rightlung.core import Box, Polarity, Study
 from rightlung.lexicon import canonical_finding
-from rightlung.training.annotations import NO_FINDING, StudyAnnotations, boxes_of
-from rightlung.training.targets.base import TARGETS, BatchPart, RaggedTensor, StudyFrame, TargetBuilder
+from rightlung.phantom.loader import PhantomBatch
+from rightlung.training.annotations import NO_FINDING, StudyAnnotations, boxes_of, implied_findings
+from rightlung.training.targets.base import TARGETS, BatchPart, Column, RaggedTensor, StudyFrame, TargetBuilder
 from rightlung.training.targets.regions import MIN_BOX_SIDE
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Boxes(TargetBuilder):
     """All ``b`` bounding boxes of findings that are, or may be, present; none with ``phrase_masks: none``.
 
     - ``boxes`` (b, 4): x0, y0, x1, y1 in fractions of the square image
-    - ``labels``: list of length b, the findings of each box
+    - ``labels``: list of length b, the findings of each box and what they imply: a consolidation is an opacity
     - ``images``: list of length b
     - ``known`` (n,) bool: whether the boxes of an image are known (it may have none)
     """
@@ -40,15 +41,32 @@ class Boxes(TargetBuilder):
         return any(boxes_of(phrase) for phrase in (*study.located_findings, *study.phrases))
 
     def build(self, study: Study, annotations: StudyAnnotations, frame: StudyFrame) -> Mapping[str, Any]:
-        """Return ``boxes`` and ``labels``; a box has all findings that are said of it."""
+        """Return ``boxes`` and ``labels``; a box has all findings that are said of it, and what these imply."""
         labels: dict[Box, set[str]] = {}
         for phrase in study.located_findings or study.phrases:
             names = {canonical_finding(name) for name, kind in phrase.findings.items() if kind is not Polarity.NEGATIVE}
             if names - {NO_FINDING}:
                 for box in boxes_of(phrase):
-                    labels.setdefault(box, set()).update(names)
+                    labels.setdefault(box, set()).update(implied_findings(names))
         boxes = torch.stack([torch.zeros(4), *map(frame.box, labels)])[1:]
         return {"boxes": boxes, "labels": [sorted(names) for names in labels.values()]}
+
+    def can_build_rendered(self, entry: DataEntry) -> bool:
+        """Lesions and devices are rendered."""
+        return True
+
+    def build_rendered(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
+        """Return the boxes of rendered lesions and devices."""
+        boxes, labels = [], []
+        for truth in batch.truths:
+            own: dict[Box, set[str]] = {}
+            for finding, found in truth.boxes.items():
+                for box in found:
+                    own.setdefault(box, set()).update(implied_findings({canonical_finding(finding)}))
+            boxes.append(torch.tensor([box.as_tuple() for box in own]).reshape(-1, 4))
+            labels.append([sorted(names) for names in own.values()])
+        values = torch.cat(boxes).to(batch.rendering.images.device)
+        return {"boxes": RaggedTensor.of(values, [len(own) for own in boxes]), "labels": labels}
 
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return boxes, labels, images and known; what the border has cut off is left out."""

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from rightlung.core import Polarity, Study
 from rightlung.lexicon import IMAGENOME_REGIONS, canonical_finding, mirror_region
 from rightlung.lexicon.side_changes import mirrored
+from rightlung.phantom.graph import region_labels
 from rightlung.phantom.loader import PhantomBatch
 from rightlung.training.annotations import StudyAnnotations
 from rightlung.training.targets.base import (
@@ -64,17 +66,20 @@ class RegionTargets(TargetBuilder):
         return {"boxes": boxes, "findings": findings}
 
     def can_build_rendered(self, entry: DataEntry) -> bool:
-        """Boxes are painted. Findings need the lesions in pixels."""
-        return not self.findings
+        """Boxes and lesions are rendered."""
+        return True
 
     def build_rendered(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
-        """Return the boxes of the painted regions."""
+        """Return boxes and findings of the rendered regions."""
         boxes = batch.rendering.regions.float()
         ones = [1] * len(boxes)
-        return {
-            "boxes": RaggedTensor.of(boxes, ones),
-            "findings": RaggedTensor.of(boxes.new_empty(*boxes.shape[:2], 0), ones),
-        }
+        findings = boxes.new_empty(*boxes.shape[:2], 0)
+        if self.findings:
+            names = [canonical_finding(name) for name in self.findings]
+            pairs = zip(batch.scenes, batch.truths, strict=True)
+            labels = [region_labels(scene, truth.lesion_regions, names) for scene, truth in pairs]
+            findings = torch.from_numpy(np.stack(labels)).to(boxes.device)
+        return {"boxes": RaggedTensor.of(boxes, ones), "findings": RaggedTensor.of(findings, ones)}
 
     def draw(self, annotations: StudyAnnotations, context: DrawContext) -> list[list[str]]:
         """Return the sentences of each region."""
