@@ -92,9 +92,9 @@ class TextEmbeddings:
 
 
 class TextEncoder(nn.Module):
-    """A transformer with a projection to ``dimension``."""
+    """A transformer with a projection to ``dimension``, with or without a bias."""
 
-    def __init__(self, config: TextEncoderConfig, dimension: int, vocab_size: int) -> None:
+    def __init__(self, config: TextEncoderConfig, dimension: int, vocab_size: int, bias: bool = True) -> None:
         super().__init__()
         causal = {"is_decoder": True} if config.causal and config.kind == "bert" else {}
         self.backbone, options = build_text_model(
@@ -102,7 +102,7 @@ class TextEncoder(nn.Module):
             vocab_size=vocab_size, max_position_embeddings=config.max_length,
         )  # fmt: skip
         self.config = replace(config, options=options, pretrained=None)
-        self.projection = nn.Linear(int(self.backbone.config.hidden_size), dimension)
+        self.projection = nn.Linear(int(self.backbone.config.hidden_size), dimension, bias=bias)
 
     def forward(self, tokens: Tokens) -> TextEmbeddings:
         """Encode texts. Padding is zero and counts in no mean."""
