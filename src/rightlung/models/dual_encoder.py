@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -90,3 +91,21 @@ class DualEncoder(ConfiguredTextModel):
             starts = range(0, len(pairs), PAIRS_AT_ONCE)
             chunks = [pairs[start : start + PAIRS_AT_ONCE] for start in starts]
             yield embeddings, extents, [(chunk, [rows_of_pairs[pair] for pair in chunk]) for chunk in chunks]
+
+
+def paired_scores(queries: Tensor, keys: Tensor, images: Sequence[int]) -> Tensor:
+    """Return the scores (t, w, p) of queries (t, w, d) with the keys (n, p, d) of each text's image, a row of ``keys``.
+
+    Texts are grouped by image, so that keys, which are large, are not copied.
+    """
+    _, words, dimension = queries.shape
+    texts_of_image: Counter[int] = Counter()
+    slots = []  # of each text among the texts of its image
+    for image in images:
+        slots.append(texts_of_image[image])
+        texts_of_image[image] += 1
+    most_texts = max(texts_of_image.values(), default=1)
+    image_and_slot = torch.tensor(images, device=queries.device), torch.tensor(slots, device=queries.device)
+    grouped = queries.new_zeros(len(keys), most_texts, words, dimension).index_put(image_and_slot, queries)
+    products = torch.bmm(grouped.flatten(1, 2), keys.transpose(1, 2).to(queries.dtype))
+    return products.reshape(len(keys), most_texts, words, -1)[image_and_slot].float()

@@ -7,7 +7,6 @@ training and inference; and no answer depends on the other images of a batch.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -23,7 +22,7 @@ from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.contrastive import cosine_similarity
-from rightlung.models.dual_encoder import PAIRS_AT_ONCE, DualEncoder
+from rightlung.models.dual_encoder import PAIRS_AT_ONCE, DualEncoder, paired_scores
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import attend, local_similarity
@@ -78,8 +77,8 @@ class Gloria(DualEncoder):
         """Return the log attention (t, [1 +] p) of each text on its image; ``images`` (t) are rows of ``keys``."""
         if self.config.heatmap_from == "sentence":
             queries = self.attention_embeddings(texts.global_embedding[:, None])
-            return (_paired_scores(queries, keys, images)[:, 0] * self.temperature).log_softmax(dim=-1)
-        scores = _paired_scores(self.attention_embeddings(texts.word_embeddings), keys, images)
+            return (paired_scores(queries, keys, images)[:, 0] * self.temperature).log_softmax(dim=-1)
+        scores = paired_scores(self.attention_embeddings(texts.word_embeddings), keys, images)
         mask = texts.attention_mask
         attention = attend(scores, mask, self.config.attention.softmax_over_words, self.temperature) * mask[..., None]
         mean = attention.sum(1) / mask.sum(1, keepdim=True)
@@ -179,21 +178,3 @@ class Gloria(DualEncoder):
         queries, word_temperature = self.attention_embeddings(texts.word_embeddings), self.config.word_temperature
         settings = self.config.attention.softmax_over_words, self.temperature, word_temperature
         return local_similarity(queries, texts.attention_mask, keys, *settings) / word_temperature
-
-
-def _paired_scores(queries: Tensor, keys: Tensor, images: Sequence[int]) -> Tensor:
-    """Return the scores (t, w, p) of queries (t, w, d) with the keys (n, p, d) of each text's image, a row of ``keys``.
-
-    Texts are grouped by image, so that keys, which are large, are not copied.
-    """
-    _, words, dimension = queries.shape
-    texts_of_image: Counter[int] = Counter()
-    slots = []  # of each text among the texts of its image
-    for image in images:
-        slots.append(texts_of_image[image])
-        texts_of_image[image] += 1
-    most_texts = max(texts_of_image.values(), default=1)
-    image_and_slot = torch.tensor(images, device=queries.device), torch.tensor(slots, device=queries.device)
-    grouped = queries.new_zeros(len(keys), most_texts, words, dimension).index_put(image_and_slot, queries)
-    products = torch.bmm(grouped.flatten(1, 2), keys.transpose(1, 2).to(queries.dtype))
-    return products.reshape(len(keys), most_texts, words, -1)[image_and_slot].float()

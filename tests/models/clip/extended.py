@@ -1,0 +1,26 @@
+"""A model that extends CLIP by a loss of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from rightlung.models.clip import Clip, ClipConfig
+from rightlung.models.clip.losses import LOSSES, ClipStep
+
+
+class PatchNorm(nn.Module):
+    def forward(self, step: ClipStep) -> Tensor:
+        return step.images.patch_embeddings.square().mean()
+
+
+@dataclass(frozen=True)
+class PatchConfig(ClipConfig):
+    loss_types = {**LOSSES, "patches": PatchNorm}
+
+
+class WithPatches(Clip):
+    kind = "clip-with-patches"
+    config_type = PatchConfig
+    loss_names = tuple(PatchConfig.loss_types)
