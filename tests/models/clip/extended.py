@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ class PatchNorm(nn.Module):
 
 @dataclass(frozen=True)
 class PatchConfig(ClipConfig):
-    loss_types = {**LOSSES, "patches": PatchNorm}
+    loss_types: ClassVar[Mapping[str, type[nn.Module]]] = {**LOSSES, "patches": PatchNorm}
 
 
 class WithPatches(Clip):
