@@ -56,7 +56,8 @@ class First(nn.Module):
 @pytest.mark.parametrize("text", ["bert", "clip_text_model"])
 def test_towers_and_loss_are_those_of_transformers_dual_encoder(text: str) -> None:
     model = create(text=CLIP_TEXT) if text == "clip_text_model" else create()
-    vision: Any = ViTModel(model.image_encoder.backbone.config, add_pooling_layer=True)
+    backbone: Any = model.image_encoder.backbone
+    vision: Any = ViTModel(backbone.config, add_pooling_layer=True)
     vision.pooler = First()
     own: Any = model.text_encoder.backbone
     language: Any = type(own)(own.config)
@@ -65,8 +66,9 @@ def test_towers_and_loss_are_those_of_transformers_dual_encoder(text: str) -> No
         language = CLIPTextModel(own.config)
     else:
         language.pooler = First()
-    dual: Any = VisionTextDualEncoderModel(vision_model=vision.eval(), text_model=language.eval()).eval()
-    vision.load_state_dict(model.image_encoder.backbone.state_dict())
+    dual: Any = VisionTextDualEncoderModel(vision_model=vision, text_model=language)
+    dual.eval()
+    vision.load_state_dict(backbone.state_dict())
     language.load_state_dict(own.state_dict())
     projection: Any = model.image_encoder.patch_projections[0]
     dual.visual_projection, dual.text_projection = nn.Linear(16, 12, bias=False), nn.Linear(16, 12, bias=False)

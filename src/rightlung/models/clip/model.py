@@ -81,7 +81,7 @@ class Clip(DualEncoder):
                 for pairs, rows in batches:
                     sentences = self.encode_texts([texts[pair] for pair in pairs]).global_embedding.float()
                     cosines = paired_scores(normalize(sentences, dim=-1)[:, None], patches, rows)
-                    maps = shifted(cosines.unflatten(2, self.image_encoder.grid)[:, 0], self.config.heatmap_shift)
+                    maps = shifted(cosines.reshape(-1, *self.image_encoder.grid), self.config.heatmap_shift)
                     heatmaps = as_heatmaps(maps, [extents[row] for row in rows])
                     answers |= {pair: Grounding(one) for pair, one in zip(pairs, heatmaps, strict=True)}
         return [answers[pair] for pair in range(len(texts))]
