@@ -29,11 +29,11 @@ IMAGES_AT_ONCE, PAIRS_AT_ONCE = 16, 256
 class DualEncoder(ConfiguredTextModel):
     """An image encoder and a text encoder. The configuration has ``image``, ``text`` and ``dimension``."""
 
-    def __init__(self, config: Any, tokenizer: str, bias: bool = True) -> None:
+    def __init__(self, config: Any, tokenizer: str) -> None:
         super().__init__()
         self.tokenizer = config.text.read_tokenizer(tokenizer)
-        self.image_encoder = ImageEncoder(config.image, config.dimension, bias=bias)
-        self.text_encoder = TextEncoder(config.text, config.dimension, len(self.tokenizer), bias=bias)
+        self.image_encoder = ImageEncoder(config.image, config.dimension)
+        self.text_encoder = TextEncoder(config.text, config.dimension, len(self.tokenizer))
         self.config = replace(config, image=self.image_encoder.config, text=self.text_encoder.config)
 
     def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:

@@ -11,8 +11,8 @@ from rightlung.core import InputError
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models import dual_encoder
 from rightlung.models.base import TrainingBatch
+from rightlung.models.chex import Chex
 from rightlung.models.clip import Clip
-from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox_all
 from rightlung.models.registry import abilities
@@ -134,18 +134,18 @@ def test_a_saved_model_gives_equal_answers(tmp_path: Path, changed: dict[str, An
     assert np.array_equal(again.classify(images, ["nodule"]), model.classify(images, ["nodule"]))
 
 
-def test_its_encoders_start_another_model(tmp_path: Path) -> None:
-    """As in ChEX: encoders of a saved CLIP's configuration and weights, projections included."""
-    save_model(create(), tmp_path / "model")
+@pytest.mark.parametrize("changed", [{}, {"image": MEAN, "text": CLIP_TEXT}])
+def test_a_chex_takes_encoders_and_projections_of_a_saved_clip(tmp_path: Path, changed: dict[str, Any]) -> None:
+    save_model(create(**changed), tmp_path / "model")
     clip = load_folder(tmp_path / "model")
-    images = ImageEncoder(clip.config.image, clip.config.dimension, bias=False).eval()
-    texts = TextEncoder(clip.config.text, clip.config.dimension, len(clip.tokenizer), bias=False).eval()
-    images.load_state_dict(clip.image_encoder.state_dict())
-    texts.load_state_dict(clip.text_encoder.state_dict())
+    decoder = {"layers": 1, "heads": 2, "hidden_size": 16}
+    generator = {"vocab_size": 120, "options": {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_inner": 16}}
+    parts = {"detector": decoder, "post_decoder": decoder, "generator": generator}
+    chex = Chex.from_encoders(clip, parts, TEXTS * 3, seed=0).eval()
     pixels, tokens = torch.rand(2, 1, 64, 64), clip.tokenizer.encode(TEXTS)
     with torch.no_grad():
-        assert torch.equal(images(pixels).patch_embeddings, clip.image_encoder(pixels).patch_embeddings)
-        assert torch.equal(texts(tokens).global_embedding, clip.text_encoder(tokens).global_embedding)
+        assert torch.equal(chex.image_encoder(pixels).patch_embeddings, clip.image_encoder(pixels).patch_embeddings)
+        assert torch.equal(chex.text_encoder(tokens).global_embedding, clip.text_encoder(tokens).global_embedding)
 
 
 def test_a_subclass_can_add_a_loss_of_the_projected_patches() -> None:

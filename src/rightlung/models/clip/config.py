@@ -15,6 +15,7 @@ from rightlung.models.clip.losses import LOSSES
 from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
 from rightlung.models.encoders.configured import check_losses
 from rightlung.models.encoders.image import ImageKind, ImagePooling
+from rightlung.models.encoders.text import TextPooling
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ClipImageConfig(ImageEncoderConfig):
     kind: ImageKind = "vit"
     pyramid_levels: tuple[int, ...] = (-1,)
     pooling: ImagePooling = "shared"
+    projection_bias: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class ClipTextConfig(TextEncoderConfig):
     """A text encoder whose global embedding is that of the start token; CLIP's own has ``pooling: eos``."""
 
     summed_layers: int = 1
-    pooling: Literal["words", "mean", "cls", "eos"] = "cls"
+    pooling: TextPooling = "cls"
+    projection_bias: bool = False
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Clip(DualEncoder):
     config: ClipConfig
 
     def __init__(self, config: ClipConfig, tokenizer: str) -> None:
-        super().__init__(config, tokenizer, bias=False)
+        super().__init__(config, tokenizer)
         self.logit_scale = nn.Parameter(torch.tensor(math.log(config.logit_scale)))  # a logarithm, as CLIP stores it
         self.losses = nn.ModuleDict({name: config.loss_types[name]() for name in config.losses})
 

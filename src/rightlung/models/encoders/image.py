@@ -41,6 +41,7 @@ class ImageEncoderConfig:
     - ``pooling``: the global embedding is the backbone's pooled output (ViT: the class token) with a projection of its
       own (``separate``, GLoRIA) or with that of the patches (``shared``, CLIP), or it is the ``mean`` of the patch
       embeddings. With the last two, patches and whole images lie in one space.
+    - ``projection_bias``: whether the projections have a bias.
     - ``pretrained``: a folder or a hub id to take configuration and weights from; a saved model no longer needs it.
     """
 
@@ -50,6 +51,7 @@ class ImageEncoderConfig:
     pyramid_levels: tuple[int, ...] = (2,)
     position_embeddings: bool = False
     pooling: ImagePooling = "separate"
+    projection_bias: bool = True
     pretrained: str | None = None
 
     def __post_init__(self) -> None:
@@ -72,13 +74,10 @@ class ImageEmbeddings:
 class ImageEncoder(nn.Module):
     """A backbone with projections of its levels and of its pooled output to ``dimension``.
 
-    Without ``global_embedding``, the pooled output is not projected, and only `patches` can be called. ``bias`` says
-    whether the projections have one.
+    Without ``global_embedding``, the pooled output is not projected, and only `patches` can be called.
     """
 
-    def __init__(
-        self, config: ImageEncoderConfig, dimension: int, global_embedding: bool = True, bias: bool = True
-    ) -> None:
+    def __init__(self, config: ImageEncoderConfig, dimension: int, global_embedding: bool = True) -> None:
         super().__init__()
         backbone, channels = _backbone(config)
         options = {"num_channels": channels, **own_options(backbone.config)}
@@ -105,6 +104,7 @@ class ImageEncoder(nn.Module):
                 f"{config.pyramid_levels[0]} of the {config.kind} has {chosen[0][1]}: set pyramid_levels to [-1], or "
                 "use pooling 'mean'"
             )
+        bias = config.projection_bias
         self.patch_projections = nn.ModuleList(nn.Conv2d(int(shape[1]), dimension, 1, bias=bias) for shape in chosen)
         separate = global_embedding and config.pooling == "separate"
         self.global_projection = nn.Linear(int(pooled.shape[1]), dimension, bias=bias) if separate else None
