@@ -45,7 +45,7 @@ def test_the_list_has_models_and_kinds(call: Run, shipped: Path) -> None:
     (model,) = listed["models"]
     assert model["size"] == sum(path.stat().st_size for path in (shipped / "nodules").iterdir())
     assert (model["kind"], model["can"]) == ("classifier", ["ground", "classify"])
-    assert {kind["name"] for kind in listed["kinds"]} == {"classifier", "gloria", "uniter"}
+    assert {kind["name"] for kind in listed["kinds"]} == {"chex", "classifier", "clip", "gloria", "uniter"}
 
 
 def test_without_shipped_models_the_list_says_so(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from torch.multiprocessing.spawn import start_processes
 
 from rightlung.lexicon import sides_in
 from rightlung.models.base import Gather, TrainingBatch
+from rightlung.models.clip import Clip
 from rightlung.models.folder import load_folder
 from rightlung.models.gloria import Gloria
 from rightlung.training.augmentation import Augmentation
@@ -69,8 +70,14 @@ SIDED = GLORIA | {
     "hard_negatives": True,
     "duplicate_texts": "ignore",
 }
+CLIP = {
+    "image": GLORIA["image"] | {"pooling": "mean"},  # type: ignore[operator]
+    "text": GLORIA["text"],
+    "dimension": 8,
+    "duplicate_texts": "ignore",
+}
 SEVERAL = ("data.train[0].texts_per_image=3", "data.train[0].mirror_pairs=true", "data.train[0].paired_text=abnormal")
-"""Texts an image, mirror images: for a GLoRIA, which can learn from them."""
+"""Texts an image, mirror images: for a GLoRIA and a CLIP, which can learn from them."""
 
 
 def _models() -> dict[str, nn.Module]:
@@ -79,6 +86,7 @@ def _models() -> dict[str, nn.Module]:
         "tiny": Tiny.create({}, texts, 1),
         "gloria": Gloria.create(GLORIA, texts, 1),
         "sided": Gloria.create(SIDED, texts, 1),
+        "clip": Clip.create(CLIP, texts, 1),
     }
 
 
@@ -102,7 +110,7 @@ def _one_of_two(rank: int, folder: Path, port: int) -> None:
     batch, several = _batches(folder, 4, rank, 2), _batches(folder, 4, rank, 2, *SEVERAL)
     for name, model in _models().items():
         wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
-        found = _learn(wrapped, several if name == "sided" else batch, gather)
+        found = _learn(wrapped, batch if name in ("tiny", "gloria") else several, gather)
         for key in [key for key in found if key.startswith("loss ")]:
             dist.all_reduce(found[key])
             found[key] /= 2
@@ -163,13 +171,14 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["tiny", "gloria", "sided"])
+@pytest.mark.parametrize("name", ["tiny", "gloria", "sided", "clip"])
 def test_two_processes_have_the_loss_and_the_gradients_of_one_with_the_joint_batch(together: Path, name: str) -> None:
-    changes = SEVERAL if name == "sided" else ()
+    changes = () if name in ("tiny", "gloria") else SEVERAL
     alone = _learn(_models()[name].train(), _batches(together, 8, 0, 1, *changes), None)
     found = load_file(together / f"{name}.safetensors")
     mask_loss = "supervised" if name == "tiny" else "mask_cross_entropy"
-    assert {key for key in alone if key.startswith("loss ")} >= {"loss global", f"loss {mask_loss}"}
+    expected = {"loss contrastive"} if name == "clip" else {"loss global", f"loss {mask_loss}"}
+    assert {key for key in alone if key.startswith("loss ")} >= expected
     assert alone.keys() == found.keys()
     for key, value in alone.items():
         largest = float(value.abs().max())

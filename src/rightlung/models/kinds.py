@@ -21,6 +21,7 @@ ENTRY_POINTS = "rightlung.models"
 BUILT_IN = {
     "chex": "rightlung.models.chex:Chex",
     "classifier": "rightlung.models.classifier:Classifier",
+    "clip": "rightlung.models.clip:Clip",
     "gloria": "rightlung.models.gloria:Gloria",
     "uniter": "rightlung.models.uniter:Uniter",
 }

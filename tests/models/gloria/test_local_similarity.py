@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rightlung.models.contrastive import Pairs, contrastive_loss
 from rightlung.models.gloria import attention
 from rightlung.models.gloria.attention import attend, local_similarity
-from rightlung.models.gloria.losses.base import Pairs
-from rightlung.models.gloria.losses.contrastive import contrastive_loss
 from tests.models.gloria.plain import looped_similarity
 
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
+from rightlung.models.contrastive import Pairs, contrastive_loss, find_pairs
 from rightlung.models.gloria import Gloria
-from rightlung.models.gloria.losses.base import Pairs, find_pairs
 from rightlung.models.gloria.losses.base import hard_negatives as find_hard_negatives
-from rightlung.models.gloria.losses.contrastive import contrastive_loss, sentence_similarity
+from rightlung.models.gloria.losses.contrastive import sentence_similarity
 from rightlung.models.gloria.losses.hard_negatives import abstention_loss, overlap_loss
 from tests.models.gloria.plain import looped_similarity
 from tests.models.gloria.test_model import create, picture

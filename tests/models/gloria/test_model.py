@@ -8,9 +8,9 @@ import torch
 
 from rightlung.core import InputError, Phrase
 from rightlung.lexicon import negative_prompts, positive_prompts
+from rightlung.models import dual_encoder
 from rightlung.models.base import Embedder, FindingClassifier, Grounder, Matcher, Trainable, TrainingBatch
 from rightlung.models.gloria import Gloria, GloriaConfig
-from rightlung.models.gloria import model as gloria_model
 from rightlung.models.gloria.losses.masks import AttentionInMask, MaskCrossEntropy
 from rightlung.models.preprocessing import letterbox_all
 from tests.models.gloria.plain import looped_similarity
@@ -353,8 +353,8 @@ def test_embeddings_do_not_depend_on_what_is_encoded_at_the_same_time(monkeypatc
     alone = np.concatenate([model.encode_image([image]) for image in images])
     alone_texts = np.concatenate([model.encode_text([text]) for text in texts])
     for at_once in (2, 16):
-        monkeypatch.setattr(gloria_model, "IMAGES_AT_ONCE", at_once)
-        monkeypatch.setattr(gloria_model, "PAIRS_AT_ONCE", at_once)
+        monkeypatch.setattr(dual_encoder, "IMAGES_AT_ONCE", at_once)
+        monkeypatch.setattr(dual_encoder, "PAIRS_AT_ONCE", at_once)
         assert np.abs(model.encode_image(images) - alone).max() < 1e-5
         assert np.abs(model.encode_text(texts) - alone_texts).max() < 1e-5
     assert model.training  # left as it was

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ImageKind = Literal["resnet", "convnext", "swin", "vit", "efficientnet"]
+ImagePooling = Literal["separate", "shared", "mean"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class ImageEncoderConfig:
     - ``pyramid_levels``: resolutions of the feature maps, counted from the finest (0) or the coarsest (-1). Several
       levels, the finest first, are projected and added up on the grid of the first one.
     - ``position_embeddings``: add a learned vector to each cell of that grid.
+    - ``pooling``: the global embedding is the backbone's pooled output (ViT: the class token) with a projection of its
+      own (``separate``, GLoRIA) or with that of the patches (``shared``, CLIP), or it is the ``mean`` of the patch
+      embeddings. With the last two, patches and whole images lie in one space.
+    - ``projection_bias``: whether the projections have a bias.
     - ``pretrained``: a folder or a hub id to take configuration and weights from; a saved model no longer needs it.
     """
 
@@ -45,6 +50,8 @@ class ImageEncoderConfig:
     size: int = 224
     pyramid_levels: tuple[int, ...] = (2,)
     position_embeddings: bool = False
+    pooling: ImagePooling = "separate"
+    projection_bias: bool = True
     pretrained: str | None = None
 
     def __post_init__(self) -> None:
@@ -52,6 +59,8 @@ class ImageEncoderConfig:
         check_limits(self.size, "size", 32, 2048)
         if not self.pyramid_levels:
             raise InputError("pyramid_levels must name at least one level")
+        if self.pooling == "shared" and (len(self.pyramid_levels) > 1 or self.position_embeddings):
+            raise InputError("pooling 'shared' needs one of pyramid_levels and no position_embeddings; or use 'mean'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +98,28 @@ class ImageEncoder(nn.Module):
                 raise InputError(f"pyramid_levels must lie between {-len(shapes)} and {len(shapes) - 1}; got {level}")
         chosen = [shapes[level] for level in config.pyramid_levels]
         self.grid = (int(chosen[0][2]), int(chosen[0][3]))
-        self.patch_projections = nn.ModuleList(nn.Conv2d(int(shape[1]), dimension, 1) for shape in chosen)
-        self.global_projection = nn.Linear(int(pooled.shape[1]), dimension) if global_embedding else None
+        if config.pooling == "shared" and chosen[0][1] != pooled.shape[1]:
+            raise InputError(
+                f"pooling 'shared' needs a level of {pooled.shape[1]} channels, as the pooled output has; level "
+                f"{config.pyramid_levels[0]} of the {config.kind} has {chosen[0][1]}: set pyramid_levels to [-1], or "
+                "use pooling 'mean'"
+            )
+        bias = config.projection_bias
+        self.patch_projections = nn.ModuleList(nn.Conv2d(int(shape[1]), dimension, 1, bias=bias) for shape in chosen)
+        separate = global_embedding and config.pooling == "separate"
+        self.global_projection = nn.Linear(int(pooled.shape[1]), dimension, bias=bias) if separate else None
         self.position = nn.Parameter(_smooth_positions(dimension, self.grid)) if config.position_embeddings else None
 
     def forward(self, images: Tensor) -> ImageEmbeddings:
         """Encode images (n, 1, size, size) in 0 to 1."""
         levels, pooled = self._encode(standardise(images))
+        patches = self._project(levels)
+        if self.config.pooling == "mean":
+            return ImageEmbeddings(patches, patches.mean(dim=(2, 3)))
+        if self.config.pooling == "shared":
+            return ImageEmbeddings(patches, self.patch_projections[0](pooled[:, :, None, None]).flatten(1))
         assert self.global_projection is not None
-        return ImageEmbeddings(self._project(levels), self.global_projection(pooled))
+        return ImageEmbeddings(patches, self.global_projection(pooled))
 
     def patches(self, images: Tensor) -> Tensor:
         """Return the patch embeddings (n, d, rows, cols) of images (n, 1, size, size) in 0 to 1."""
@@ -124,8 +146,11 @@ class ImageEncoder(nn.Module):
             side = round((tokens.shape[1] - 1) ** 0.5)
             return [tokens[:, 1:].transpose(1, 2).reshape(len(tokens), -1, side, side)], tokens[:, 0]
         maps = output.reshaped_hidden_states if self.config.kind == "swin" else output.hidden_states
-        by_resolution: dict[int, Tensor] = {features.shape[2]: features for features in maps}
-        return list(by_resolution.values()), output.pooler_output.flatten(1)
+        levels = list({features.shape[2]: features for features in maps}.values())
+        final_norm = getattr(self.backbone, "layernorm", None)
+        if self.config.pooling != "separate" and final_norm is not None:  # patches as the pooled output sees them
+            levels[-1] = final_norm(levels[-1].movedim(1, -1)).movedim(-1, 1)
+        return levels, output.pooler_output.flatten(1)
 
 
 def torchvision_name(name: str) -> str:

@@ -15,6 +15,8 @@ from rightlung.core.frozen import FrozenMapping
 from rightlung.models.encoders.pretrained import build_text_model, load_tokenizer_file
 from rightlung.models.encoders.tokenizer import TokenizerKind, Tokens, WordTokenizer, train_tokenizer
 
+TextPooling = Literal["words", "mean", "cls", "eos"]
+
 
 @dataclass(frozen=True)
 class TextConfig:
@@ -64,11 +66,13 @@ class TextEncoderConfig(TextConfig):
     - ``mean``, ``cls``, ``eos``: the mean of all tokens, the first, or the last. Each token is a word embedding.
 
     Hidden states are the sum of those of the last ``summed_layers`` layers; with 1, they are the transformer's output.
+    ``projection_bias`` says whether their projection has a bias.
     """
 
     kind: Literal["bert", "gpt2", "clip_text_model"] = "bert"
     summed_layers: int = 4
-    pooling: Literal["words", "mean", "cls", "eos"] = "words"
+    pooling: TextPooling = "words"
+    projection_bias: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,7 +106,7 @@ class TextEncoder(nn.Module):
             vocab_size=vocab_size, max_position_embeddings=config.max_length,
         )  # fmt: skip
         self.config = replace(config, options=options, pretrained=None)
-        self.projection = nn.Linear(int(self.backbone.config.hidden_size), dimension)
+        self.projection = nn.Linear(int(self.backbone.config.hidden_size), dimension, bias=config.projection_bias)
 
     def forward(self, tokens: Tokens) -> TextEmbeddings:
         """Encode texts. Padding is zero and counts in no mean."""

@@ -7,9 +7,7 @@ training and inference; and no answer depends on the other images of a batch.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,27 +16,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rightlung.core import Extent, Grounding, Image, Phrase
+from rightlung.core import Grounding, Phrase
 from rightlung.core.checks import check_text
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
-from rightlung.models.encoders import ImageEncoder, TextEncoder
-from rightlung.models.encoders.configured import ConfiguredTextModel
+from rightlung.models.contrastive import cosine_similarity
+from rightlung.models.dual_encoder import PAIRS_AT_ONCE, DualEncoder, paired_scores
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig
 from rightlung.models.gloria.losses import LOSSES, GloriaStep
-from rightlung.models.gloria.losses.contrastive import cosine_similarity, sentence_similarity
+from rightlung.models.gloria.losses.contrastive import sentence_similarity
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
-from rightlung.models.preprocessing import letterbox_all
-
-IMAGES_AT_ONCE, PAIRS_AT_ONCE = 16, 256
-"""Batch sizes of inference: images to encode, and pairs of image and text (or texts) to compare."""
 
 
-class Gloria(ConfiguredTextModel):
+class Gloria(DualEncoder):
     """Image and text encoders with word-to-patch attention between them."""
 
     kind: ClassVar[str] = "gloria"
@@ -47,11 +41,7 @@ class Gloria(ConfiguredTextModel):
     config: GloriaConfig
 
     def __init__(self, config: GloriaConfig, tokenizer: str) -> None:
-        super().__init__()
-        self.tokenizer = config.text.read_tokenizer(tokenizer)
-        self.image_encoder = ImageEncoder(config.image, config.dimension)
-        self.text_encoder = TextEncoder(config.text, config.dimension, len(self.tokenizer))
-        self.config = replace(config, image=self.image_encoder.config, text=self.text_encoder.config)
+        super().__init__(config, tokenizer)
         attention = config.attention
         self.no_attention_token = (
             nn.Parameter(0.02 * torch.randn(config.dimension)) if attention.no_attention_token else None
@@ -67,18 +57,6 @@ class Gloria(ConfiguredTextModel):
     def temperature(self) -> Tensor | float:
         """The temperature of the attention, learned or not."""
         return self.config.attention.temperature if self.log_temperature is None else self.log_temperature.exp()
-
-    def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
-        """Return squares for the image encoder, (n, size, size), and the extent of each square in its image."""
-        return letterbox_all(images, self.config.image.size)
-
-    def encode_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-        """Return the embeddings of texts; each distinct text is encoded once."""
-        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        embeddings: TextEmbeddings = self.text_encoder(self.tokenizer.encode(list(rows)).to(self.device))
-        if len(rows) == len(texts):
-            return embeddings
-        return embeddings[torch.tensor([rows[text] for text in texts], device=self.device)]
 
     def attention_keys(self, patch_embeddings: Tensor) -> Tensor:
         """Return patch embeddings (n, d, rows, cols) as keys (n, [1 +] p, d), the no-attention token first, if any."""
@@ -99,8 +77,8 @@ class Gloria(ConfiguredTextModel):
         """Return the log attention (t, [1 +] p) of each text on its image; ``images`` (t) are rows of ``keys``."""
         if self.config.heatmap_from == "sentence":
             queries = self.attention_embeddings(texts.global_embedding[:, None])
-            return (_paired_scores(queries, keys, images)[:, 0] * self.temperature).log_softmax(dim=-1)
-        scores = _paired_scores(self.attention_embeddings(texts.word_embeddings), keys, images)
+            return (paired_scores(queries, keys, images)[:, 0] * self.temperature).log_softmax(dim=-1)
+        scores = paired_scores(self.attention_embeddings(texts.word_embeddings), keys, images)
         mask = texts.attention_mask
         attention = attend(scores, mask, self.config.attention.softmax_over_words, self.temperature) * mask[..., None]
         mean = attention.sum(1) / mask.sum(1, keepdim=True)
@@ -130,11 +108,14 @@ class Gloria(ConfiguredTextModel):
         texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
         answers: list[Grounding | None] = [None] * len(texts)
         with self.asking():
-            for pairs, keys, extents, rows in self._pairs_by_image(images):
-                attention = self.log_attention(self.encode_texts([texts[pair] for pair in pairs]), keys, rows)
-                maps, abstentions = attention_maps(attention.float().exp()[:, None], self.image_encoder.grid)
-                for pair, heatmap in zip(pairs, as_heatmaps(maps, extents, abstentions.tolist()), strict=True):
-                    answers[pair] = Grounding(heatmap)
+            for embeddings, extents, batches in self.encode_pairs(images):
+                keys = self.attention_keys(embeddings.patch_embeddings)
+                for pairs, rows in batches:
+                    attention = self.log_attention(self.encode_texts([texts[pair] for pair in pairs]), keys, rows)
+                    maps, abstentions = attention_maps(attention.float().exp()[:, None], self.image_encoder.grid)
+                    heatmaps = as_heatmaps(maps, [extents[row] for row in rows], abstentions.tolist())
+                    for pair, heatmap in zip(pairs, heatmaps, strict=True):
+                        answers[pair] = Grounding(heatmap)
         return [answer for answer in answers if answer is not None]
 
     def similarity(self, images: Images, texts: str | Sequence[str]) -> Similarities:
@@ -152,37 +133,16 @@ class Gloria(ConfiguredTextModel):
             text_batches = [
                 self.encode_texts(texts[begin : begin + PAIRS_AT_ONCE]) for begin in range(0, len(texts), PAIRS_AT_ONCE)
             ]
-            for begin in range(0, len(images), IMAGES_AT_ONCE):
-                squares, _ = self.prepare(images[begin : begin + IMAGES_AT_ONCE])
-                embeddings = self.image_encoder(squares[:, None].to(self.device))
+            begin = 0
+            for embeddings, extents in self.encode_in_batches(images):
                 keys = self.attention_keys(embeddings.patch_embeddings)
-                rows = slice(begin, begin + len(squares))
+                rows = slice(begin, begin := begin + len(extents))
                 cosines = [
                     cosine_similarity(embeddings.global_embedding, some.global_embedding) for some in text_batches
                 ]
                 global_similarity[rows] = torch.cat(cosines, dim=1).cpu()
                 local[rows] = torch.cat([self._local_similarity(some, keys).T for some in text_batches], dim=1).cpu()
         return Similarities(global_similarity, local)
-
-    def encode_image(self, images: Images) -> NDArray[np.float32]:
-        """Return the global embedding of each image, (images, dimension), of unit length."""
-        images = as_images(images)
-        embeddings = [torch.zeros(0, self.config.dimension)]
-        with self.asking():
-            for begin in range(0, len(images), IMAGES_AT_ONCE):
-                squares, _ = self.prepare(images[begin : begin + IMAGES_AT_ONCE])
-                embeddings.append(self.image_encoder(squares[:, None].to(self.device)).global_embedding.float().cpu())
-        return normalize(torch.cat(embeddings), dim=-1).numpy()
-
-    def encode_text(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
-        """Return the global embedding of each text, (texts, dimension), of unit length."""
-        texts = [check_text(text, "a text") for text in as_list(texts)]
-        embeddings = [torch.zeros(0, self.config.dimension)]
-        with self.asking():
-            for begin in range(0, len(texts), PAIRS_AT_ONCE):
-                encoded = self.encode_texts(texts[begin : begin + PAIRS_AT_ONCE])
-                embeddings.append(encoded.global_embedding.float().cpu())
-        return normalize(torch.cat(embeddings), dim=-1).numpy()
 
     def classify(self, images: Images, findings: str | Sequence[str]) -> NDArray[np.float32]:
         """Return a score for each image and finding, (images, findings), from the findings' prompts.
@@ -211,24 +171,6 @@ class Gloria(ConfiguredTextModel):
         probabilities: NDArray[np.float32] = 1.0 / (1.0 + np.exp(self.config.global_temperature * margins))
         return probabilities
 
-    def _pairs_by_image(self, images: Sequence[Image]) -> Iterator[tuple[list[int], Tensor, list[Extent], list[int]]]:
-        """Yield batches of pairs: their indices, the keys of their images, and each pair's extent and row of the keys.
-
-        An image that occurs several times (the same array) is encoded once.
-        """
-        pairs_of_image: dict[int, list[int]] = {}
-        for pair, image in enumerate(images):
-            pairs_of_image.setdefault(id(image), []).append(pair)
-        groups = list(pairs_of_image.values())
-        for first_group in range(0, len(groups), IMAGES_AT_ONCE):
-            some_groups = groups[first_group : first_group + IMAGES_AT_ONCE]
-            squares, extents = self.prepare([images[group[0]] for group in some_groups])
-            keys = self.attention_keys(self.image_encoder(squares[:, None].to(self.device)).patch_embeddings)
-            pairs_and_rows = [(pair, row) for row, group in enumerate(some_groups) for pair in group]
-            for first_pair in range(0, len(pairs_and_rows), PAIRS_AT_ONCE):
-                pairs, rows = zip(*pairs_and_rows[first_pair : first_pair + PAIRS_AT_ONCE], strict=True)
-                yield list(pairs), keys, [extents[row] for row in rows], list(rows)
-
     def _local_similarity(self, texts: TextEmbeddings, keys: Tensor) -> Tensor:
         if self.config.heatmap_from == "sentence":
             sentences = self.attention_embeddings(texts.global_embedding)
@@ -236,21 +178,3 @@ class Gloria(ConfiguredTextModel):
         queries, word_temperature = self.attention_embeddings(texts.word_embeddings), self.config.word_temperature
         settings = self.config.attention.softmax_over_words, self.temperature, word_temperature
         return local_similarity(queries, texts.attention_mask, keys, *settings) / word_temperature
-
-
-def _paired_scores(queries: Tensor, keys: Tensor, images: Sequence[int]) -> Tensor:
-    """Return the scores (t, w, p) of queries (t, w, d) with the keys (n, p, d) of each text's image, a row of ``keys``.
-
-    Texts are grouped by image, so that keys, which are large, are not copied.
-    """
-    _, words, dimension = queries.shape
-    texts_of_image: Counter[int] = Counter()
-    slots = []  # of each text among the texts of its image
-    for image in images:
-        slots.append(texts_of_image[image])
-        texts_of_image[image] += 1
-    most_texts = max(texts_of_image.values(), default=1)
-    image_and_slot = torch.tensor(images, device=queries.device), torch.tensor(slots, device=queries.device)
-    grouped = queries.new_zeros(len(keys), most_texts, words, dimension).index_put(image_and_slot, queries)
-    products = torch.bmm(grouped.flatten(1, 2), keys.transpose(1, 2).to(queries.dtype))
-    return products.reshape(len(keys), most_texts, words, -1)[image_and_slot].float()

@@ -10,54 +10,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from rightlung.core.keyed import key_number
 from rightlung.lexicon.side_changes import with_sides_exchanged
 from rightlung.models.base import Gather, TrainingBatch
+from rightlung.models.contrastive import Pairs, find_pairs
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
 
 if TYPE_CHECKING:
     from rightlung.models.gloria.config import GloriaConfig
     from rightlung.models.gloria.model import Gloria
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
-    """Which texts of the joint batch belong to which images, seen from one process.
-
-    - ``images`` (m,): the image of each of the process's own texts, an index of the joint batch.
-    - ``all_images`` (M,): the same for all texts.
-    - ``first_text``, ``first_image``: the joint batch's indices of the process's first text and image.
-    - ``duplicates`` (m, M) bool: other texts with the same words, which are neither positives nor negatives; None if
-      they are negatives.
-    """
-
-    images: Tensor
-    all_images: Tensor
-    first_text: int
-    first_image: int
-    duplicates: Tensor | None
-
-
-def find_pairs(batch: TrainingBatch, gather: Gather | None, ignore_duplicates: bool) -> Pairs:
-    """Return which texts of the joint batch belong to which images."""
-    device = batch.images.device
-    images = torch.tensor(batch.image_of_text, device=device)
-    # Python's hash differs between processes.
-    hashes = torch.tensor([key_number(text) >> 1 for text in batch.texts], device=device)
-    first_text = first_image = 0
-    all_images, all_hashes = images, hashes
-    if gather is not None:
-        rank = torch.distributed.get_rank()
-        first_text, first_image = rank * len(images), rank * len(batch)
-        images = images + first_image
-        all_images, all_hashes = gather(images), gather(hashes)
-    duplicates = None
-    if ignore_duplicates:
-        duplicates = hashes[:, None] == all_hashes[None]
-        rows = torch.arange(len(images), device=device)
-        duplicates[rows, first_text + rows] = False
-    return Pairs(images, all_images, first_text, first_image, duplicates)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,4 @@
-"""Contrastive losses: each image's text against all texts, and each text's image against all images.
-
-Each process has its own images and texts and sees the others' through ``gather``. It returns the loss of its own rows,
-so the mean over processes is the loss of the joint batch.
-"""
+"""GLoRIA's contrastive losses: each image's text against all texts, and each text's image against all images."""
 
 from __future__ import annotations
 
@@ -11,47 +7,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
 
 from rightlung.models.base import TrainingBatch
+from rightlung.models.contrastive import contrastive_loss, cosine_similarity
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import local_similarity
-from rightlung.models.gloria.losses.base import GloriaStep, Loss, Pairs, hard_negatives
-
-
-def contrastive_loss(
-    image_logits: Tensor, text_logits: Tensor, pairs: Pairs, hard_negative_logits: Tensor | None = None
-) -> Tensor:
-    """Return the cross-entropy in both directions, summed as in both papers: a mean over this process's texts.
-
-    This process has n of all N images and m of all M texts. ``image_logits`` (n, M) compare its images with all texts,
-    ``text_logits`` (m, N) its texts with all images. Other texts of the same image are ignored.
-    ``hard_negative_logits`` (m,) compare each text's image with the text's hard negative, which is one more negative;
-    -inf where there is none.
-    """
-    lowest = torch.finfo(image_logits.dtype).min
-    rows = torch.arange(len(pairs.images), device=image_logits.device)
-    ignored = pairs.all_images[None] == pairs.images[:, None]
-    if pairs.duplicates is not None:
-        ignored = ignored | pairs.duplicates
-        # An image that has the same text is ignored, too.
-        image_of_column = pairs.all_images.expand(len(pairs.images), -1)
-        has_duplicate = torch.zeros_like(text_logits).scatter_reduce(
-            1, image_of_column, pairs.duplicates.to(text_logits.dtype), "amax"
-        )
-        has_duplicate[rows, pairs.images] = 0
-        text_logits = text_logits.masked_fill(has_duplicate > 0, lowest)
-    ignored[rows, pairs.first_text + rows] = False
-    image_logits = image_logits[pairs.images - pairs.first_image].masked_fill(ignored, lowest)
-    if hard_negative_logits is not None:
-        image_logits = torch.cat([image_logits, hard_negative_logits[:, None].to(image_logits.dtype)], dim=1)
-    return cross_entropy(image_logits, pairs.first_text + rows) + cross_entropy(text_logits, pairs.images)
-
-
-def cosine_similarity(first: Tensor, second: Tensor) -> Tensor:
-    """Return the cosines (n, m) of embeddings (n, d) and (m, d), in single precision."""
-    with torch.autocast(first.device.type, enabled=False):
-        return normalize(first.float(), dim=-1) @ normalize(second.float(), dim=-1).T
+from rightlung.models.gloria.losses.base import GloriaStep, Loss, hard_negatives
 
 
 def sentence_similarity(
