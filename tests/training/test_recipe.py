@@ -8,7 +8,7 @@ import pytest
 
 from rightlung.core import InputError
 from rightlung.training.recipe import differing_fields, recipe_text
-from rightlung.training.recipe_file import read_recipe, shipped_recipes
+from rightlung.training.recipe_file import read_recipe, read_stages, shipped_recipes
 from tests.training.recipes import small, written
 
 
@@ -23,7 +23,7 @@ def test_a_recipe_written_out_reads_as_the_same(tmp_path: Path) -> None:
 
 def test_every_shipped_recipe_can_be_read() -> None:
     for name in shipped_recipes():
-        assert read_recipe(name).schedule.steps > 0
+        assert all(recipe.schedule.steps > 0 for recipe in read_stages(name).values())
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("losses={}", "losses must give at least one term"),
         ("losses.global=-1", r"losses\.global must be at least 0"),
         ("augmentation.mirror=2", r"augmentation\.mirror must be from 0 to 1"),
-        ("model.start=starter", "either kind .* or start"),
+        ("model={}", "model needs kind .* or start"),
         ("data.train[0].texts_per_image=0", r"data\.train\[0\]\.texts_per_image must be from 1 to 1000; got 0"),
         ("data.train[0].pairing=randoms", r"pairing 'randoms'; did you mean 'random'"),
         ("data.train[0].masked_words=1.2", r"data\.train\[0\]\.masked_words must be from 0 to 1; got 1.2"),
