@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 import typer.core
@@ -58,6 +58,7 @@ def _opt(help: str, metavar: str | None = None, name: str | None = None, **limit
     return typer.Option(*([name] if name else []), help=help, metavar=metavar, **limits)
 
 
+Use = Literal["yes", "positive", "no"]
 Texts = list[str] | None
 MODELS_HELP = (
     "Model to judge (repeatable). Default: the model of an audit; the comparable variants of an experiment, without "
@@ -201,6 +202,42 @@ def ground(
     from rightlung.cli.ground import run
 
     run([image, *(phrases or [])], phrase or [], model, out, batch_size, device, force, anyway, json)
+
+
+@app.command()
+def describe(
+    image: Annotated[Path, _arg("PNG, JPEG or DICOM file.", "IMAGE")],
+    prompt: Annotated[Texts, _opt("What to describe, such as 'left lung' (repeatable).", "TEXT")] = None,
+    box: Annotated[Texts, _opt("Region to describe, X0,Y0,X1,Y1 from 0 to 1 (repeatable).", "BOX")] = None,
+    model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Describe what a text, a box or both ask for.
+
+    Without --prompt and --box, the whole image is described. A box given with prompts is where to look for each of
+    them.
+    """
+    from rightlung.cli.describe import describe as run
+
+    run(image, prompt or [], box or [], model, device, json)
+
+
+@app.command()
+def report(
+    image: Annotated[Path, _arg("PNG, JPEG or DICOM file.", "IMAGE")],
+    model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
+    prompts: Annotated[Path | None, _opt("File with prompts of your own, one on each line.", "FILE")] = None,
+    findings: Annotated[Use, _opt("Ask for the 14 findings; positive: keep only what shows one.")] = "yes",
+    regions: Annotated[Use, _opt("Ask for the 15 regions; positive: keep only what shows a finding.")] = "positive",
+    html: Annotated[Path | None, _opt("Page to write, with the boxes of each sentence.", "FILE")] = None,
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Write the report of an image: sentences with their boxes, scores and prompts."""
+    from rightlung.cli.describe import report as run
+
+    run(image, model, prompts, findings, regions, html, device, json)
 
 
 @judgements_app.command("plan")

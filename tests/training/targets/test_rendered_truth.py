@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from rightlung.core import Extent
@@ -22,7 +24,10 @@ def test_rendered_boxes_and_region_findings_equal_those_of_the_studies() -> None
     studies = make_studies(default_config(), 5, range(COUNT), SIZE)
     (batch,) = PhantomLoader(default_config(), 5, SIZE).batches([range(COUNT)])
     boxes, regions = Boxes(), RegionTargets(FINDINGS)
-    rendered = {**boxes.build_rendered(batch, 24), "regions": regions.build_rendered(batch, 24)["findings"]}
+    rendered: dict[str, Any] = {
+        **boxes.build_rendered(batch, 24),
+        "regions": regions.build_rendered(batch, 24)["findings"],
+    }
     frame = StudyFrame(SIZE, 24, Extent(0.0, 0.0, 1.0, 1.0))
     seen = set()
     for number, study in enumerate(studies):

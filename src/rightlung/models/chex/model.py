@@ -60,6 +60,7 @@ class Chex(ConfiguredTextModel):
     kind: ClassVar[str] = "chex"
     config_type = ChexConfig
     loss_names = tuple(LOSSES)
+    report_settings = ReportSettings
     config: ChexConfig
 
     def __init__(self, config: ChexConfig, tokenizer: str, generator_tokenizer: str) -> None:
