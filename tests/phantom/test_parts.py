@@ -47,7 +47,7 @@ def made() -> dict[Part, Made]:
 def pattern(template: str) -> str:
     """Return a regular expression for the texts of a template."""
     text = re.sub(r"\{[a-z_]+\}", "SLOT", template).replace("(", "(?:")
-    return re.sub(r"\s+", r"\\s*", text).replace("SLOT", r"[\w-]+(?: [\w-]+)?")
+    return re.sub(r"\s+", r"\\s*", text).replace("SLOT", r"(?:[\w-]+(?: [\w-]+)?)?")
 
 
 HELD_OUT_TEXT = re.compile("|".join(rf"\b{pattern(wording)}" for wording in held_out_wordings()), re.IGNORECASE)
