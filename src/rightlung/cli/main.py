@@ -323,6 +323,7 @@ def phantom(
     dicom: Annotated[bool, _opt("Also write DX DICOM files to OUT/dicom.", name="--dicom")] = False,
     shortcut: Annotated[Texts, _opt("Shortcut to plant: NAME[:FINDING]=STRENGTH (repeatable).", "FAULT")] = None,
     config: Annotated[Path | None, _opt("TOML file with settings; see docs/phantom.md.", "FILE")] = None,
+    part: Annotated[str | None, _opt("all, train or held-out; see docs/phantom.md. Default: all.", "PART")] = None,
     json: Json = False,
 ) -> None:
     """Generate synthetic studies with exact masks.
@@ -331,7 +332,7 @@ def phantom(
     """
     from rightlung.cli.phantom import run
 
-    run(out, count, seed, size, dicom, shortcut or [], config, json)
+    run(out, count, seed, size, dicom, shortcut or [], config, part, json)
 
 
 @app.command()

@@ -8,9 +8,8 @@ from pathlib import Path
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.output import finish, say
 from rightlung.core.progress import ProgressBars
-from rightlung.phantom.config import default_config
 from rightlung.phantom.faults import parse_faults
-from rightlung.phantom.source import read_config
+from rightlung.phantom.source import open_config
 from rightlung.phantom.write import PhantomJob, write_phantom
 
 
@@ -22,16 +21,17 @@ def run(
     dicom: bool,
     shortcuts: Sequence[str],
     config_file: Path | None,
+    part: str | None,
     json: bool,
 ) -> None:
     """Write the studies that ``out`` does not hold yet, and print where they are."""
-    config = default_config() if config_file is None else read_config(config_file)
+    config = open_config(config_file, part)
     job = PhantomJob(out, config, count, seed, config.size if size is None else size, parse_faults(shortcuts), dicom)
     with ProgressBars(say) as shown:
         written = write_phantom(job, shown)
     address = f"manifest:{out}"
     result = {"folder": str(out), "address": address, "studies": count, "written": written, "seed": seed}
-    result |= {"size": job.size, "shortcuts": [str(fault) for fault in job.faults], "dicom": dicom}
+    result |= {"part": config.part, "size": job.size, "shortcuts": [str(fault) for fault in job.faults], "dicom": dicom}
 
     def tell() -> None:
         before = f", {count - written:,} of them from an earlier run" if written < count else ""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property, partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
@@ -31,6 +31,8 @@ DEVICE_ORDER: tuple[str, ...] = (
     "sternal wires",
 )  # fmt: skip
 """The devices a patient can have, in sampling order."""
+
+Part = Literal["all", "train", "held-out"]
 
 CIRCUMSTANCES: tuple[str, ...] = ("portable", "old", "young", "female", "normal")
 """What else findings and devices can depend on. Old is 65 and above, young below 40."""
@@ -58,6 +60,19 @@ def check_picture_size(size: object) -> int:
     if isinstance(size, bool) or not isinstance(size, int) or not LEAST_PIXELS <= size <= MOST_PIXELS:
         raise InputError(f"size must be an integer from {LEAST_PIXELS} to {MOST_PIXELS} (pixels); got {size!r}")
     return size
+
+
+@cache
+def held_out_regions() -> dict[str, str]:
+    """Return, for each finding that has one, the region where part "train" never has a lesion of it."""
+    return dict(read_data("held_out.toml")["regions"])
+
+
+def _part(field: str, value: object) -> Part:
+    for part in get_args(Part):
+        if value == part:
+            return part  # type: ignore[no-any-return]
+    raise InputError(f"{field} must be {', '.join(get_args(Part)[:-1])} or {get_args(Part)[-1]}; got {value!r}")
 
 
 def _number(field: str, value: object, low: float = 0.0, high: float = 1.0) -> float:
@@ -160,6 +175,7 @@ def _checks() -> dict[str, Callable[[str, Any], Any]]:
     defaults = read_data("defaults.toml")
     lifts = partial(_table, known=_EVERYTHING, kind="name", check=partial(_number, high=100.0))
     return {
+        "part": _part,
         "size": lambda _, value: check_picture_size(value),
         "age_mean": partial(_number, low=18.0, high=100.0),
         "age_std": partial(_number, high=50.0),
@@ -201,6 +217,7 @@ class PhantomConfig:
     with a as without it; shares are (nearly) preserved by making b less likely without a.
     """
 
+    part: Part
     size: int
     normal: float
     portable: float
@@ -233,6 +250,20 @@ class PhantomConfig:
                     f"prevalence[{name!r}] must be at most {left:g}, the share of studies that are not normal; got "
                     f"{share:g}. If you raise normal, lower the prevalences"
                 )
+        for finding, region in held_out_regions().items():
+            if not any(self.region_weights(finding, first=True).values()):
+                raise InputError(
+                    f"regions[{finding!r}] must have another region than {region!r}, which part 'train' never uses"
+                )
+
+    def region_weights(self, finding: str, first: bool) -> Mapping[str, float]:
+        """Return the weights of a finding's regions for the part, for the first or a further lesion of a study."""
+        weights, held_out = self.regions[finding], held_out_regions().get(finding, "")
+        if self.part == "all" or not weights.get(held_out):
+            return weights
+        if self.part == "held-out":
+            return {held_out: 1.0} if first else weights
+        return {name: weight for name, weight in weights.items() if name != held_out}
 
     @cached_property
     def likelihoods(self) -> FrozenMapping[str, Likelihood]:

@@ -167,7 +167,7 @@ class _SectionWriter:
         summary = [*chain(*blocks["global"])]
         if not any(draft.topics for draft in (*drafts, *summary)) and not self.present:
             normal = next(negative for negative in negatives() if "no finding" in negative.negates)
-            summary = [surroundings.absence_sentence(normal, RandomStream(*self.key, "fallback"))]
+            summary = [surroundings.absence_sentence(normal, RandomStream(*self.key, "fallback"), self.scene.part)]
         leading = stream.chance(0.5) and self.section == "impression"
         middle = [*summary, *drafts] if leading else [*drafts, *summary]
         return [*chain(*blocks["first"]), *middle, *chain(*blocks["last"])]
@@ -186,7 +186,7 @@ class _SectionWriter:
     def _tell_kind(self, finding: str, told: Sequence[tuple[int, Lesion]]) -> list[Draft]:
         manner = self.manners[finding]
         stream = RandomStream(*self.key, "tell", finding)
-        drafts = LesionWriter(finding, stream, manner, self.section == "impression").tell(told)
+        drafts = LesionWriter(finding, stream, manner, self.section == "impression", self.scene.part).tell(told)
         partner = _PARTNERS.get(finding)
         if partner and stream.chance(_PARTNER_SHARE) and not manner.trend and not manner.hedged and len(drafts) == 1:
             drafts = [self._with_partner(drafts[0], partner, stream)]
@@ -227,7 +227,7 @@ class _SectionWriter:
         for place, negative in enumerate(chosen):
             if surroundings.is_true(negative, present):
                 blocks[negative.block].append(
-                    [surroundings.absence_sentence(negative, RandomStream(*key, "deny", place))]
+                    [surroundings.absence_sentence(negative, RandomStream(*key, "deny", place), scene.part)]
                 )
         # Depends only on what was chosen, not on what was said: an omission must not reveal a finding.
         whole = any("lung opacity" in negative.negates for negative in chosen)
@@ -248,7 +248,8 @@ class _SectionWriter:
         if summary is not None and (self.section == "impression" or stream.chance(0.15)):
             contradicted = aorta is not None and "no finding" in summary.negates
             if surroundings.is_true(summary, present) and not contradicted:
-                blocks["global"].append([surroundings.absence_sentence(summary, RandomStream(*key, "global"))])
+                own = RandomStream(*key, "global")
+                blocks["global"].append([surroundings.absence_sentence(summary, own, scene.part)])
         for block, kind, share, applies in (
             ("first", _technique(scene), 0.2 * style.lavishness, self.detailed),
             ("first", "comparison" if scene.prior else "no_comparison", 0.18 * style.lavishness, self.detailed),

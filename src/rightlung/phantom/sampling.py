@@ -43,7 +43,7 @@ def sample_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
     devices = _sample_devices(config, key, known, lesions)
     exposure = _sample_exposure(config, RandomStream(*key, "exposure"), portable, lesions)
     prior = key_uniform(*key, "prior") < config.prior
-    return Scene(seed, index, body, exposure, tuple(lesions), tuple(devices), prior)
+    return Scene(seed, index, body, exposure, tuple(lesions), tuple(devices), prior, config.part)
 
 
 def _sample_body(config: PhantomConfig, stream: RandomStream) -> Body:
@@ -102,7 +102,8 @@ def _sample_kind(config: PhantomConfig, stream: RandomStream, finding: str, earl
     taken: set[str] = set()
     earlier_sides = {(lesion.finding, lesion.side) for lesion in earlier}
     for _ in range(count):
-        free = {name: share for name, share in config.regions[finding].items() if name not in taken and share > 0.0}
+        weights = config.region_weights(finding, first=not lesions)
+        free = {name: share for name, share in weights.items() if name not in taken and share > 0.0}
         if not free:
             break
         region = stream.weighted(free)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rightlung.phantom.config import Part
+
 Side = Literal["left", "right", "both", "none"]
 View = Literal["PA", "AP"]
 Place = tuple[float, float]
@@ -88,3 +90,4 @@ class Scene:
     lesions: tuple[Lesion, ...] = ()
     devices: tuple[Device, ...] = ()
     prior: bool = False  # whether the report may refer to an earlier image ("unchanged")
+    part: Part = "all"  # which wordings and regions are used, see `docs/phantom.md`

@@ -1,22 +1,24 @@
 """The `phantom` source: synthetic studies, generated on request.
 
-``phantom?count=500&seed=7``, optionally with ``&size=256&start=0&shortcut=marker=0.9,mirrored=0.1&config=FILE.toml``.
+``phantom?count=500&seed=7``, optionally with
+``&size=256&start=0&part=train&shortcut=marker=0.9,mirrored=0.1&config=FILE.toml``.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rightlung.core import InputError, Study
-from rightlung.phantom.config import PhantomConfig, check_picture_size, default_config
+from rightlung.phantom.config import Part, PhantomConfig, check_picture_size, default_config
 from rightlung.phantom.faults import Fault, parse_faults
 from rightlung.phantom.study import iterate_studies, make_studies, study_id
 from rightlung.studies.sources import Address, Source
 
-PARAMETERS = ("count", "seed", "size", "start", "shortcut", "config")
+PARAMETERS = ("count", "seed", "size", "start", "shortcut", "config", "part")
 MOST_STUDIES = 100_000_000
 MOST_SEED = 2**53  # integers up to this one survive every JSON reader
 
@@ -24,16 +26,16 @@ MOST_SEED = 2**53  # integers up to this one survive every JSON reader
 class StudyIds(Sequence[str]):
     """The ids of consecutive studies, computed on request."""
 
-    def __init__(self, seed: int, indices: range) -> None:
-        self._seed, self._indices = seed, indices
+    def __init__(self, seed: int, indices: range, part: Part) -> None:
+        self._seed, self._indices, self._part = seed, indices, part
 
     def __len__(self) -> int:
         return len(self._indices)
 
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
-            return StudyIds(self._seed, self._indices[position])
-        return study_id(self._seed, self._indices[position])
+            return StudyIds(self._seed, self._indices[position], self._part)
+        return study_id(self._seed, self._indices[position], self._part)
 
 
 class PhantomSource(Source):
@@ -52,13 +54,14 @@ class PhantomSource(Source):
     @property
     def ids(self) -> Sequence[str]:
         """The ids of all studies, in order."""
-        return StudyIds(self.seed, self.indices)
+        return StudyIds(self.seed, self.indices, self.config.part)
 
     def _position(self, study_id_given: str) -> int | None:
         tail = str(study_id_given).rpartition("-")[2]
         if not tail.isascii() or not tail.isdigit() or len(tail) > 18 or int(tail) not in self.indices:
             return None
-        return self.indices.index(int(tail)) if study_id(self.seed, int(tail)) == study_id_given else None
+        own = study_id(self.seed, int(tail), self.config.part)
+        return self.indices.index(int(tail)) if own == study_id_given else None
 
     def _build(self, position: int) -> Study:
         return self.__getitems__([position])[0]
@@ -83,7 +86,7 @@ def open_phantom(address: Address) -> PhantomSource:
         raise InputError(f"address {address} needs {'count' if count is None else 'seed'}: phantom?count=500&seed=7")
     start = address.whole_number("start") or 0
     check_range(count, seed, start, f"address {address}: ")
-    config = read_config(address.parameters["config"]) if "config" in address.parameters else default_config()
+    config = open_config(address.parameters.get("config"), address.parameters.get("part"))
     size = address.whole_number("size")
     shortcuts = address.parameters.get("shortcut", "")
     return PhantomSource(
@@ -103,6 +106,12 @@ def check_range(count: int, seed: int, start: int = 0, where: str = "") -> None:
         raise InputError(f"{where}count must be at least 1 and end within {MOST_STUDIES:,} studies; got {asked}")
     if not 0 <= seed <= MOST_SEED:
         raise InputError(f"{where}seed must be an integer from 0 to {MOST_SEED}; got {seed}")
+
+
+def open_config(path: str | Path | None, part: str | None) -> PhantomConfig:
+    """Return the configuration of a file or the default one, with another part if one is given."""
+    config = default_config() if path is None else read_config(path)
+    return config if part is None else replace(config, part=cast("Part", part))  # the configuration checks it
 
 
 def read_config(path: str | Path) -> PhantomConfig:

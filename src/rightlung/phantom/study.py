@@ -19,7 +19,7 @@ from rightlung.core import Box, FrozenMapping, Image, Mask, Phrase, Polarity, St
 from rightlung.core.files import plain
 from rightlung.core.gaze import gaze_map
 from rightlung.lexicon.prompts import prompt
-from rightlung.phantom.config import FINDING_ORDER, PhantomConfig, check_picture_size
+from rightlung.phantom.config import FINDING_ORDER, Part, PhantomConfig, check_picture_size
 from rightlung.phantom.faults import Fault, paint, plant_tube, planted, report_donor, strikes, wrong_targets
 from rightlung.phantom.gaze import fixations
 from rightlung.phantom.graph import finding_locations, lesion_regions, region_findings, scene_graph
@@ -54,13 +54,13 @@ def _unpacked(bits: NDArray[np.uint8], shape: tuple[int, int]) -> Mask:
     return Mask(np.unpackbits(bits, count=shape[0] * shape[1]).reshape(shape).astype(np.bool_))
 
 
-def study_id(seed: int, index: int) -> str:
+def study_id(seed: int, index: int, part: Part) -> str:
     """Return a study's id.
 
-    >>> study_id(7, 123)
-    'phantom-7-000123'
+    >>> study_id(7, 123, "all"), study_id(7, 123, "train")
+    ('phantom-7-000123', 'phantom-7-train-000123')
     """
-    return f"phantom-{seed}-{index:06d}"
+    return f"phantom-{seed}-{index:06d}" if part == "all" else f"phantom-{seed}-{part}-{index:06d}"
 
 
 def patient_of(index: int) -> tuple[int, int]:
@@ -172,7 +172,7 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
     path = fixations(scene, own.regions, own.lesion_masks, own.tips)
     number, _ = patient_of(scene.index)
     return Study(
-        id=study_id(scene.seed, scene.index),
+        id=study_id(scene.seed, scene.index, scene.part),
         load=partial(np.asarray, paint(own.image, scene, faults)),
         patient=f"phantom-{scene.seed}-p{number:06d}",
         view=scene.exposure.view,
@@ -192,7 +192,7 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
                 "scene_graph": scene_graph(scene, own.regions, own.reached),
                 "chexpert": dict(chexpert_labels(scene)),
                 "fixations": [list(fixation) for fixation in path],
-                "faults": planted(scene, faults, study_id(scene.seed, told.scene.index)),
+                "faults": planted(scene, faults, study_id(scene.seed, told.scene.index, scene.part)),
                 "anatomy_masks": {
                     "right lung": _packed(own.lungs[0]),
                     "left lung": _packed(own.lungs[1]),

@@ -62,6 +62,7 @@ class PhantomJob:
         return {
             "made_by": f"rightlung {__version__}",
             "seed": self.seed,
+            "part": self.config.part,
             "size": self.size,
             "shortcuts": [str(fault) for fault in self.faults],
             "dicom": self.dicom,
@@ -130,7 +131,7 @@ def _resume(job: PhantomJob, rows: BinaryIO) -> int:
     rows.seek(0)
     there, end = 0, 0
     for line in rows:
-        if not _is_whole(job, line, study_id(job.seed, there)):
+        if not _is_whole(job, line, study_id(job.seed, there, job.config.part)):
             break
         there, end = there + 1, end + len(line)
     if there > job.count:

@@ -111,7 +111,7 @@ def annotate_scene(scene: Scene, statements: Sequence[Statement], masks: MaskKin
         spoken.append((StudySentence(statement.text, (), positive, None, visible, statement.regions), own))
     present = present_findings(scene)
     annotations = StudyAnnotations(
-        id=study_id(scene.seed, scene.index),
+        id=study_id(scene.seed, scene.index, scene.part),
         sentences=(),
         report=assemble_report(statements, [()] * len(statements)).text,
         present=present,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any, TypeVar
 
 from rightlung.core.keyed import RandomStream
 from rightlung.lexicon import sides_in
 from rightlung.lexicon.findings import FINDINGS, broader_findings
-from rightlung.phantom.config import FINDING_ORDER, read_data
+from rightlung.phantom.config import FINDING_ORDER, Part, read_data
+
+Entry = TypeVar("Entry")
 
 CLOSE: frozenset[frozenset[str]] = frozenset(
     frozenset(pair)
@@ -24,6 +28,30 @@ CLOSE: frozenset[frozenset[str]] = frozenset(
 
 words = partial(read_data, "words.toml")  # the words for lesions: places, frames, findings
 statements = partial(read_data, "statements.toml")  # the sentences of reports besides the lesions
+
+
+@cache
+def held_out_wordings() -> tuple[str, ...]:
+    """Return the wordings that part "train" never uses: parts of templates."""
+    return tuple(wording for wordings in read_data("held_out.toml")["wordings"].values() for wording in wordings)
+
+
+def in_part(entries: Sequence[Entry], part: Part) -> Sequence[Entry]:
+    """Return the entries of a list of templates or nouns that a part uses.
+
+    For "train" they are those without a held-out wording; for "held-out" those with one, or all if none has one.
+    """
+    if part == "all":
+        return entries
+    held_out = [entry for entry in entries if any(wording in str(entry) for wording in held_out_wordings())]
+    return held_out or entries if part == "held-out" else [entry for entry in entries if entry not in held_out]
+
+
+@cache
+def finding_words(finding: str, part: Part) -> dict[str, Any]:
+    """Return the words for a finding that a part uses."""
+    entry = words()["findings"][finding]
+    return {name: in_part(value, part) if isinstance(value, list) else value for name, value in entry.items()}
 
 
 @dataclass(frozen=True, slots=True)

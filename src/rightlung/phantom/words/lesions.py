@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from rightlung.core.keyed import RandomStream
 from rightlung.core.study import Polarity
 from rightlung.lexicon import REGIONS
+from rightlung.phantom.config import Part
 from rightlung.phantom.scene import Lesion
-from rightlung.phantom.words.bank import words
+from rightlung.phantom.words.bank import finding_words, words
 from rightlung.phantom.words.places import Spot, spot
 from rightlung.phantom.words.templates import expand, phrase, polish, slots_of
 
@@ -98,12 +98,12 @@ def _join(*parts: str) -> str:
 class LesionWriter:
     """Writes the sentences about one kind of lesion in one section of a report."""
 
-    def __init__(self, finding: str, stream: RandomStream, manner: Manner, brief: bool) -> None:
+    def __init__(self, finding: str, stream: RandomStream, manner: Manner, brief: bool, part: Part) -> None:
         self.finding = finding
         self.stream = stream
         self.manner = manner
         self.brief = brief
-        self.entry: dict[str, Any] = words()["findings"][finding]
+        self.entry = finding_words(finding, part)
         self.frames: dict[str, list[str]] = words()["frames"]
 
     def tell(self, lesions: Sequence[tuple[int, Lesion]]) -> list[Draft]:

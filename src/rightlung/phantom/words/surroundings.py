@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 
 from rightlung.core.keyed import RandomStream
 from rightlung.core.study import Polarity
-from rightlung.phantom.config import FINDING_ORDER
+from rightlung.phantom.config import FINDING_ORDER, Part
 from rightlung.phantom.scene import Device, Scene
-from rightlung.phantom.words.bank import Negative, negatives, statements
+from rightlung.phantom.words.bank import Negative, in_part, negatives, statements
 from rightlung.phantom.words.lesions import Draft
 from rightlung.phantom.words.templates import expand, polish
 
@@ -58,10 +58,10 @@ def is_true(negative: Negative, present: Collection[str]) -> bool:
     return not negative.forbidding & set(present)
 
 
-def absence_sentence(negative: Negative, stream: RandomStream) -> Draft:
+def absence_sentence(negative: Negative, stream: RandomStream, part: Part) -> Draft:
     """Return the sentence for an absence."""
     findings = {name: Polarity.POSITIVE if name == "no finding" else Polarity.NEGATIVE for name in negative.negates}
-    text = polish(expand(stream.choice(negative.texts), stream, {}))
+    text = polish(expand(stream.choice(in_part(negative.texts, part)), stream, {}))
     return Draft(text, negative.regions, findings, (), (), negative.forbidding)
 
 
