@@ -46,7 +46,7 @@ class Rendering:
 
     def cpu(self) -> Rendering:
         """Return the rendering on the CPU."""
-        moved = {
+        moved: dict[str, Any] = {
             name: [one.cpu() for one in value] if isinstance(value, list) else value.cpu()
             for name, value in vars(self).items()
         }
