@@ -33,6 +33,7 @@ from rightlung.models.chex.reports import ReportSettings, write_report
 from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.encoders.configured import ConfiguredTextModel
 from rightlung.models.encoders.image import ImageEmbeddings
+from rightlung.models.encoders.tokenizer import WordTokenizer
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_all
 
@@ -70,7 +71,9 @@ class Chex(ConfiguredTextModel):
         self.text_encoder = TextEncoder(config.text, config.dimension, len(self.tokenizer))
         self.detector = PromptDetector(config)
         self.post_decoder = PostDecoder(config)
-        self.generator = SentenceGenerator(config, config.generator.read_tokenizer(generator_tokenizer))
+        room = config.generator.max_length - config.prefix.length  # the prefix takes positions, too
+        written = WordTokenizer(generator_tokenizer, room, config.generator.end_token)
+        self.generator = SentenceGenerator(config, written)
         language = self.generator.language_model.config
         self.config = replace(
             config, image=self.image_encoder.config, text=self.text_encoder.config, generator=language
