@@ -22,7 +22,7 @@ def detector(**changed: Any) -> PromptDetector:
 def test_prompts_do_not_see_each_other() -> None:
     model, patches, prompts = detector(), drawn(2, 16, 5, 4), drawn(2, 3, 16, seed=1)
     other = prompts.clone()
-    other[:, 1] += 1.0
+    other[:, 1] += drawn(16, seed=2)  # a constant would vanish in the layer norm
     with torch.no_grad():
         one, changed = model(prompts, patches), model(other, patches)
     for name in ("boxes", "scores", "box_tokens", "tokens"):
@@ -35,7 +35,7 @@ def test_box_tokens_of_a_prompt_see_each_other() -> None:
     model, patches, prompts = detector(), drawn(1, 16, 5, 4), drawn(1, 1, 16, seed=1)
     with torch.no_grad():
         before = model.decode(prompts, patches)
-        model.queries[2] += 1.0
+        model.queries[2] += drawn(16, seed=2)
         after = model.decode(prompts, patches)
     assert float((before[:, :, 0] - after[:, :, 0]).abs().max()) > 1e-3
 
