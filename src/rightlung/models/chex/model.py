@@ -115,11 +115,12 @@ class Chex(ConfiguredTextModel):
     def _freeze_image_layers(self, count: int) -> None:
         if not count or "image_encoder" not in self.config.trained:
             return
-        layers: Any = getattr(getattr(self.image_encoder.backbone, "encoder", None), "layer", None)
-        if layers is None:
+        if self.config.image.kind != "vit":
             raise InputError(f"frozen_image_layers needs a vit; the image encoder is a {self.config.image.kind}")
-        embeddings: Any = self.image_encoder.backbone.embeddings
-        for module in (embeddings, *layers[:count]):
+        backbone: Any = self.image_encoder.backbone
+        # The list of layers has another name in some versions of transformers; it is the only one.
+        layers = next(module for module in backbone.modules() if isinstance(module, nn.ModuleList))
+        for module in (backbone.embeddings, *layers[:count]):
             module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
