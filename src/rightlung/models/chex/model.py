@@ -210,6 +210,8 @@ class Chex(ConfiguredTextModel):
         The probability is the softmax of the box's token with the finding's positive and negative prompt.
         """
         images, names = as_images(images), as_list(findings)
+        if not names:
+            return [[] for _ in images]
         detected: list[list[ScoredBox]] = []
         with self.asking():
             positive, negative = self._class_prompts(names)
@@ -236,6 +238,8 @@ class Chex(ConfiguredTextModel):
         arrays, names = as_images(images), as_list(findings)
         if boxes is not None and len(boxes) != len(arrays):
             raise InputError(f"expected one box for each image; got {len(arrays)} images and {len(boxes)} boxes")
+        if not names:
+            return np.zeros((len(arrays), 0), dtype=np.float32)
         scores = [torch.zeros(0, len(names))]
         done = 0
         with self.asking():
