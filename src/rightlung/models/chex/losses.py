@@ -412,6 +412,7 @@ def _index(pairs: list[tuple[int, int]], step: ChexStep) -> tuple[Tensor, ...]:
 
 
 def _mse(features: Tensor, prompts: Tensor) -> Tensor:
+    """Return the mean of the squares; the released code sums them over the features."""
     return mse_loss(features.float(), prompts.float())
 
 
