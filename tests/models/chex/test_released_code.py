@@ -1,7 +1,7 @@
 """Ours beside the code that the authors released, with the same weights and inputs, in float32 and evaluation mode.
 
-The expected numbers were computed with github.com/philip-mueller/chex at commit c3f5d78. Weights and inputs are sines, so
-that they do not depend on any library's random numbers. Where that code departs from the paper, the test says how.
+The expected numbers were computed with github.com/philip-mueller/chex at commit c3f5d78. Weights and inputs are sines,
+so that they do not depend on any library's random numbers. Where that code departs from ours, the test says how.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from rightlung.models.chex import Chex, ChexConfig
 PAPER = {
     "image": {
         "kind": "vit", "size": 224, "pyramid_levels": [0],
-        "options": {"num_channels": 3, "patch_size": 32, "hidden_size": 768, "num_hidden_layers": 12, "hidden_act": "quick_gelu"},
+        "options": {"num_channels": 3, "patch_size": 32, "hidden_size": 768, "num_hidden_layers": 12},
     },
     "text": {
         "kind": "clip_text_model", "max_length": 77, "end_token": True, "pooling": "eos", "summed_layers": 1,

@@ -26,7 +26,8 @@ CONFIG: dict[str, Any] = {
     "image": IMAGE,
     "text": {"vocab_size": 200, "max_length": 24, "summed_layers": 1, "options": BERT},
     "generator": {
-        "tokenizer": "words", "min_frequency": 1, "max_length": 24, "options": {"n_embd": 16, "n_layer": 2, "n_head": 2},
+        "tokenizer": "words", "min_frequency": 1, "max_length": 24,
+        "options": {"n_embd": 16, "n_layer": 2, "n_head": 2},
     },
     "dimension": 16, "detector": DECODER, "post_decoder": DECODER, "prefix": {"length": 3, "hidden_size": 8},
 }  # fmt: skip
@@ -62,3 +63,9 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 def picture(seed: int, shape: tuple[int, int] = (50, 70)) -> NDArray[np.float32]:
     return np.random.default_rng(seed).random(shape, dtype=np.float32)
+
+
+def unit_boxes(*shape: int) -> Tensor:
+    """Return boxes (..., 4) by their corners."""
+    low = 0.1 + 0.1 * drawn(*shape, 2, seed=8).sigmoid()
+    return torch.cat([low, low + 0.2 + 0.5 * drawn(*shape, 2, seed=9).sigmoid()], dim=-1)
