@@ -22,7 +22,7 @@ NAN = math.nan
 
 
 def dot(one: Tensor, other: Tensor) -> float:
-    return sum(a * b for a, b in zip(one.tolist(), other.tolist(), strict=True))
+    return float(sum(a * b for a, b in zip(one.tolist(), other.tolist(), strict=True)))
 
 
 def cosine(one: Tensor, other: Tensor) -> float:

@@ -32,7 +32,7 @@ def batch(**regions: Any) -> TrainingBatch:
         "findings": torch.zeros(2, REGIONS, 2), "sentences": sentences,
     } | regions  # fmt: skip
     boxes = {"boxes": unit_boxes(2), "labels": [["pleural effusion"], ["pleural effusion"]], "images": [0, 0]}
-    targets = {
+    targets: dict[str, dict[str, Any]] = {
         "boxes": boxes | {"known": torch.tensor([True, False])},
         "labels": {"values": torch.tensor([[1.0, 0.0], [1.0, 0.0]])}, "regions": given,
     }  # fmt: skip
@@ -92,9 +92,9 @@ def test_labels_belong_to_their_region(monkeypatch: pytest.MonkeyPatch) -> None:
     chex, given = model(), batch(findings=findings)
     with torch.no_grad():
         wordings = [[of(name)[0] for name in FINDINGS] for of in (positive_prompts, negative_prompts)]
-        prompts = [chex.prompt_embeddings(texts) for texts in wordings]
+        positive, negative = (chex.prompt_embeddings(texts) for texts in wordings)
         features = ChexStep(chex, given).anatomy_features
-        expected = region_contrast(features, *prompts, labels, torch.ones(2, dtype=torch.bool))
+        expected = region_contrast(features, positive, negative, labels, torch.ones(2, dtype=torch.bool))
         assert float(chex(given)["anatomy_contrastive"]) == pytest.approx(float(expected), rel=1e-5)
 
 

@@ -12,10 +12,11 @@ from torch import Tensor
 from rightlung.core import Box, InputError, Sentence
 from rightlung.lexicon.labeller import read_sentence
 from rightlung.models.chex import Chex, ReportSettings
-from rightlung.models.chex.reports import CHEXPERT_FINDINGS, CLASSES, REPORT_REGIONS, choose_sentences, contradict
+from rightlung.models.chex.reports import CHEXPERT_FINDINGS, CLASSES, REPORT_REGIONS, Use, choose_sentences, contradict
 from tests.models.chex.tiny import create, picture
 
-TABLE_6 = [ReportSettings(a, b) for a, b in product(("yes", "positive", "no"), repeat=2) if (a, b) != ("no", "no")]
+USES: tuple[Use, ...] = ("yes", "positive", "no")
+TABLE_6 = [ReportSettings(*pair) for pair in product(USES, USES) if pair != ("no", "no")]
 
 
 @pytest.fixture(scope="module")

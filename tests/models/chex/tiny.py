@@ -54,7 +54,8 @@ def louder(module: nn.Module, seed: int = 0) -> None:
 def part_config(**changed: Any) -> ChexConfig:
     """Return the configuration of a detector or post decoder with 16 features."""
     decoder = DecoderConfig(layers=2, heads=2, hidden_size=32)
-    return ChexConfig(**{"dimension": 16, "detector": decoder, "post_decoder": decoder} | changed)
+    given: dict[str, Any] = {"dimension": 16, "detector": decoder, "post_decoder": decoder}
+    return ChexConfig(**given | changed)
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
