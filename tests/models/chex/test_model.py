@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from rightlung.models.base import Describer, Embedder, FindingClassifier, Ground
 from rightlung.models.chex import Chex, ChexConfig
 from rightlung.models.chex.boxes import in_square
 from rightlung.models.chex.detector import gaussian_weights
+from rightlung.models.chex.model import Asked
+from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox
 from tests.models.chex.tiny import CONFIG, TEXTS, create, picture
@@ -96,11 +99,10 @@ def test_findings_are_classified_in_the_image_and_in_a_box(model: Chex) -> None:
 
 
 def test_texts_boxes_both_and_neither_are_described(model: Chex) -> None:
-    """The features behind the sentences differ for each kind of query; the whole image is a box over all of it."""
+    """The features behind the sentences differ for each kind of query."""
     texts = model.describe(IMAGES[0], QUERIES)
     assert len(texts) == 4
     assert all(isinstance(text, str) for text in texts)
-    assert texts[3] == model.describe(IMAGES[0], [Query(box=Box(0, 0, 1, 1))])[0]
     square, extent = letterbox(IMAGES[0], 64)
     with torch.no_grad():
         encoded = model.image_encoder(square[None, None])
@@ -116,6 +118,19 @@ def test_texts_boxes_both_and_neither_are_described(model: Chex) -> None:
         ]
     assert asked.has_boxes.tolist() == [[True, False, False]]
     torch.testing.assert_close(asked.tokens, torch.cat(expected, dim=1), rtol=1e-5, atol=1e-5)
+
+
+def test_a_query_about_the_whole_image_is_a_box_over_all_of_it(model: Chex, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Query] = []
+    ask = model.ask
+
+    def noted(images: ImageEmbeddings, queries: Sequence[Sequence[Query]], extents: Sequence[Extent]) -> Asked:
+        asked.extend(query for own in queries for query in own)
+        return ask(images, queries, extents)
+
+    monkeypatch.setattr(model, "ask", noted)
+    model.describe(IMAGES[0], Query())
+    assert asked == [Query(box=Box(0, 0, 1, 1))]
 
 
 def test_similarities_and_embeddings(model: Chex) -> None:
