@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class PostDecoder(nn.Module):
     """Decoder layers that look at the whole image again, for each region on its own.
 
-    The released code hides from each token the very tokens it should see, and normalises the output; ours follows the
-    paper.
+    The released code lets tokens attend to those of other regions, too (its masks are inverted twice), and normalises
+    the output; ours follows the paper.
     """
 
     def __init__(self, config: ChexConfig) -> None:

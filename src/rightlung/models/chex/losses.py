@@ -175,6 +175,17 @@ class ChexStep:
         kept = self.draw(len(pairs), self.config.max_generated)
         return [pairs[one] for one in kept], [texts[one] for one in kept]
 
+    @cached_property
+    def labels(self) -> Tensor:
+        """The labels (n, c) of the findings of the pathology tokens: 1, 0 or NaN for unknown."""
+        labels: Tensor = self.batch.target("labels")["values"]
+        if labels.shape[1] != len(self.config.findings):
+            raise InputError(
+                "data.target_options.labels.findings must equal model.config.findings "
+                f"({', '.join(self.config.findings)}); got {labels.shape[1]} labels for each image"
+            )
+        return labels[:, self.pathology.chosen]
+
     def draw(self, count: int, most: int) -> list[int]:
         """Return all of ``count`` numbers, or ``most`` of them, drawn by chance."""
         if count <= most:
@@ -223,8 +234,7 @@ class PathologyDetection(_Loss):
         if positive:
             truth[tuple(torch.tensor(positive, device=boxes.device).T)] = 1.0
         # A finding that a source does not know has no boxes there, and is not absent either.
-        labels = step.batch.target("labels")["values"][:, tokens.chosen]
-        known = target["known"][:, None] & ~labels.isnan()
+        known = target["known"][:, None] & ~step.labels.isnan()
         if bool(known.any()):
             loss = loss + SCORE_WEIGHT * focal_loss(found.scores, truth, known)[known].mean()
         return loss
@@ -270,8 +280,7 @@ class PathologyContrastive(_Loss):
     def forward(self, step: ChexStep) -> Tensor:
         """Return the loss of the batch."""
         tokens = step.pathology
-        labels = step.batch.target("labels")["values"][:, tokens.chosen]
-        return pathology_contrast(tokens.found.tokens, tokens.positive, tokens.negative, labels)
+        return pathology_contrast(tokens.found.tokens, tokens.positive, tokens.negative, step.labels)
 
 
 class AnatomyDetection(_Loss):
@@ -382,20 +391,23 @@ class SentenceMse(_Loss):
 
 
 class GlobalContrastive(_Loss):
-    """The CLIP loss of the mean patch and the mean sentence of each image (D.2, last paragraph)."""
+    """The CLIP loss of the mean patch and the mean sentence of each image that has texts (D.2, last paragraph)."""
 
     def forward(self, step: ChexStep) -> Tensor:
         """Return the loss of the batch."""
-        rows = torch.tensor(list(step.batch.image_of_text), device=step.batch.images.device)
-        texts = step.model.prompt_embeddings(list(step.batch.texts))
-        counts = torch.bincount(rows, minlength=len(step.batch)).clamp_min(1)
-        mean = texts.new_zeros(len(step.batch), texts.shape[1]).index_add(0, rows, texts) / counts[:, None]
-        own: dict[int, set[str]] = {}
+        own: dict[int, list[str]] = {}
         for image, text in zip(step.batch.image_of_text, step.batch.texts, strict=True):
-            own.setdefault(image, set()).add(text)
-        wordings = [frozenset(own.get(image, ())) for image in range(len(step.batch))]
-        same = torch.tensor([[one == other for other in wordings] for one in wordings], device=rows.device)
-        return global_contrast(step.images.patch_embeddings.mean((2, 3)), mean, same)
+            own.setdefault(image, []).append(text)
+        patches = step.images.patch_embeddings.mean((2, 3))
+        if not own:
+            return patches.sum() * 0.0
+        embedded = torch.split(
+            step.model.prompt_embeddings([text for texts in own.values() for text in texts]),
+            [len(texts) for texts in own.values()],
+        )
+        wordings = [set(texts) for texts in own.values()]
+        same = torch.tensor([[one == other for other in wordings] for one in wordings], device=patches.device)
+        return global_contrast(patches[list(own)], torch.stack([texts.mean(0) for texts in embedded]), same)
 
 
 class LanguagePretraining(_Loss):
@@ -412,6 +424,7 @@ def _index(pairs: list[tuple[int, int]], step: ChexStep) -> tuple[Tensor, ...]:
 
 
 def _mse(features: Tensor, prompts: Tensor) -> Tensor:
+    """Return the mean of the squares; the released code sums them over the features."""
     return mse_loss(features.float(), prompts.float())
 
 

@@ -48,7 +48,8 @@ def match_boxes(cost: Tensor) -> tuple[list[int], list[bool]]:
     """Match every one of m predicted boxes with a target, by the costs (m, t) of the pairs.
 
     Hungarian matching is repeated with the boxes that are left over, and with all targets, until none is left. Return
-    the target of each box, and whether it was matched in the first round.
+    the target of each box, and whether it was matched in the first round. (The released code solves a single assignment
+    with copies of the targets, in which the box that counts as matched first is arbitrary.)
     """
     costs = cost.detach().cpu().numpy() if isinstance(cost, Tensor) else cost
     if costs.shape[1] == 1:  # as of most regions

@@ -118,11 +118,12 @@ class Chex(ConfiguredTextModel):
     def _freeze_image_layers(self, count: int) -> None:
         if not count or "image_encoder" not in self.config.trained:
             return
-        layers: Any = getattr(getattr(self.image_encoder.backbone, "encoder", None), "layer", None)
-        if layers is None:
+        if self.config.image.kind != "vit":
             raise InputError(f"frozen_image_layers needs a vit; the image encoder is a {self.config.image.kind}")
-        embeddings: Any = self.image_encoder.backbone.embeddings
-        for module in (embeddings, *layers[:count]):
+        backbone: Any = self.image_encoder.backbone
+        # The list of layers has another name in some versions of transformers; it is the only one.
+        layers = next(module for module in backbone.modules() if isinstance(module, nn.ModuleList))
+        for module in (backbone.embeddings, *layers[:count]):
             module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
@@ -212,6 +213,8 @@ class Chex(ConfiguredTextModel):
         The probability is the softmax of the box's token with the finding's positive and negative prompt.
         """
         images, names = as_images(images), as_list(findings)
+        if not names:
+            return [[] for _ in images]
         detected: list[list[ScoredBox]] = []
         with self.asking():
             positive, negative = self._class_prompts(names)
@@ -238,6 +241,8 @@ class Chex(ConfiguredTextModel):
         arrays, names = as_images(images), as_list(findings)
         if boxes is not None and len(boxes) != len(arrays):
             raise InputError(f"expected one box for each image; got {len(arrays)} images and {len(boxes)} boxes")
+        if not names:
+            return np.zeros((len(arrays), 0), dtype=np.float32)
         scores = [torch.zeros(0, len(names))]
         done = 0
         with self.asking():

@@ -31,6 +31,8 @@ REPORT_REGIONS = (
 NO_FINDING = "no finding"
 CHEXPERT_FINDINGS = tuple(finding(name).name for name in OBSERVATIONS)
 """CheXpert's 14 observations by the lexicon's names."""
+CLASSES = tuple(name for name in CHEXPERT_FINDINGS if name != NO_FINDING)
+"""The findings that make a prompt positive."""
 Use = Literal["yes", "positive", "no"]
 
 
@@ -75,15 +77,14 @@ def write_report(
     queries = [[Query(prompt) for prompt, _ in asked]] * len(extents)
     answers = model.ask(images, queries, extents)
     features = model.look_again(answers.tokens, answers.found.box_tokens, answers.has_boxes, images)
-    classes = [name for name in CHEXPERT_FINDINGS if name != NO_FINDING]
-    positive = model.finding_probabilities(features, classes).amax(-1) > 0.5
+    positive = model.finding_probabilities(features, CLASSES).amax(-1) > 0.5
     kept = positive | ~torch.tensor([only for _, only in asked], device=positive.device)
     places = kept.nonzero().tolist()
     texts = model.write(features[kept])
     embeddings = normalize(model.prompt_embeddings(texts).float(), dim=-1) if texts else features[:0, 0]
     reports = []
     for row, extent in enumerate(extents):
-        own = [number for number, place in enumerate(places) if place[0] == row]
+        own = [number for number, place in enumerate(places) if place[0] == row and texts[number].strip()]
         candidates = []
         for number in own:
             column = places[number][1]
@@ -92,8 +93,21 @@ def write_report(
             shown = tuple(box.box for box in boxes if box.score >= best / 2)
             candidates.append(Sentence(texts[number], shown, best, asked[column][0]))
         sentences = choose_sentences(candidates, embeddings[own], settings)
-        reports.append(Report(" ".join(sentence.text for sentence in sentences), sentences=sentences))
+        text = " ".join(sentence.text for sentence in sentences)
+        nothing = not bool(kept[row].any())
+        reports.append(Report(text, sentences=sentences) if sentences else report_without_sentences(asked, nothing))
     return reports
+
+
+def report_without_sentences(asked: Sequence[tuple[str, bool]], nothing_found: bool) -> Report:
+    """Return a report that says that there is no finding, or else no sentence, and what was looked for.
+
+    The findings stand in a negation, so that a labeller does not take them for present.
+    """
+    looked_for = {"looked for": ", ".join(prompt for prompt, _ in asked)}
+    if not nothing_found:
+        return Report("No sentence was generated for any of the prompts.", looked_for)
+    return Report(f"No finding: there is no evidence of {', '.join(CLASSES[:-1])} or {CLASSES[-1]}.", looked_for)
 
 
 def choose_sentences(
@@ -108,8 +122,8 @@ def choose_sentences(
     kept: list[int] = []
     for one in order:
         text = candidates[one].text
-        if len(kept) == settings.max_sentences or not text.strip():
-            continue
+        if len(kept) == settings.max_sentences:
+            break
         similar = any(float(embeddings[one] @ embeddings[other]) > settings.similarity for other in kept)
         if not similar and not any(contradict(text, candidates[other].text) for other in kept):
             kept.append(one)
