@@ -46,7 +46,7 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("precision=bf16-mix", "precision 'bf16-mix'; did you mean 'bf16-mixed'"),
         ("losses={}", "losses must give at least one term"),
         ("losses.global=-1", r"losses\.global must be at least 0"),
-        ("augmentation.mirror=2", r"augmentation\.mirror must be from 0 to 1"),
+        ("augmentation.mirror_probability=2", r"augmentation\.mirror_probability must be from 0 to 1"),
         ("model={}", "model needs kind .* or start"),
         ("data.train[0].texts_per_image=0", r"data\.train\[0\]\.texts_per_image must be from 1 to 1000; got 0"),
         ("data.train[0].pairing=randoms", r"pairing 'randoms'; did you mean 'random'"),
