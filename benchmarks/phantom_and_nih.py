@@ -36,7 +36,7 @@ from rightlung.phantom.config import PhantomConfig
 from rightlung.phantom.source import PhantomSource
 from rightlung.scoring.statistics import Interval
 from rightlung.studies.sources import Address, Source, register_source, source_schemes
-from rightlung.training.loop import Machine, train
+from rightlung.training.loop import Hardware, train
 from rightlung.training.recipe import Recipe
 
 FloatArray = NDArray[np.float64]
@@ -330,7 +330,7 @@ def train_classifier(
         data["validation"] = validation
     losses = {"label_bce": 1.0, **({"mask_bce": 1.0} if located else {})}
     recipe = read_settings(Recipe, {"model": model, "data": data, "losses": losses, **settings})
-    outcome = train(recipe, out, machine=Machine(accelerator="cuda" if device.startswith("cuda") else "cpu"))
+    outcome = train(recipe, out, hardware=Hardware(accelerator="cuda" if device.startswith("cuda") else "cpu"))
     trained: Classifier = load_folder(outcome.model)
     facts = {"steps": outcome.steps, "seconds": outcome.seconds, "loss": outcome.loss, "validation": outcome.validation}
     return trained.to(torch.device(device)), facts

@@ -70,12 +70,12 @@ def train_all(run: Run, arguments: argparse.Namespace, sources: dict[str, str]) 
     models: dict[str, list[Classifier]] = {}
     config = model_config(FINDINGS, arguments.size, arguments.width, arguments.blocks)
     new = {"kind": "classifier", "config": config}
-    real = {"source": sources["learn"], "unlabeled": "negative"}
+    real = {"source": sources["learn"], "missing_labels": "negative"}
     phantom = {
         "source": sources["phantom"],
         "cached_studies": arguments.phantom,
         "phrases_per_image": 4,
-        "prompt_share": 1.0,
+        "prompt_probability": 1.0,
     }
     share = arguments.phantom_share
     mixed = [real | {"share": 1 - share}, phantom | {"share": share}]
@@ -176,7 +176,7 @@ def logit_maps(model: Classifier, squares: NDArray[np.uint8], findings: NDArray[
     columns = torch.tensor([FINDINGS.index(finding) for finding in findings])
     parts = []
     for batch, chosen in zip(torch.split(torch.from_numpy(squares), 128), torch.split(columns, 128), strict=True):
-        with model.asking():
+        with model.eval_mode():
             cells = model.image_encoder.patches(batch[:, None].to(model.device).float() / 255)
         maps = cells[torch.arange(len(chosen)), chosen.to(cells.device)]
         parts.append((maps - maps.amin(dim=(1, 2), keepdim=True)).float().cpu())

@@ -10,7 +10,7 @@ import torch
 from rightlung.reproduce.experiment import Reproduced, reproduce
 from rightlung.reproduce.plan import Plan
 from rightlung.reproduce.prepared import PreparedStudies
-from rightlung.training.loop import Machine
+from rightlung.training.loop import Hardware
 
 TRAINED = ("retrained", "thirty-shot", "uniter")
 """One that starts from another, and one that is shown the boxes of the regions."""
@@ -41,7 +41,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     """A quick experiment on six studies, without a page; not to be changed."""
     plan = Plan(
         "wrong-lung", tmp_path_factory.mktemp("done"), source="phantom?count=6&seed=13&size=64", only=TRAINED,
-        pixels=48, quick=True, machine=Machine(accelerator="cpu"),
+        pixels=48, quick=True, hardware=Hardware(accelerator="cpu"),
     )  # fmt: skip
     said: list[str] = []
     outcome = reproduce(plan, page=False, commands=("typed",), say=said.append)

@@ -75,7 +75,7 @@ def test_every_variant_is_trained_asked_and_measured_and_says_by_its_number_what
 def test_other_kinds_of_variants_can_be_trained(done: Done, tmp_path: Path, slug: str) -> None:
     (variant,) = (variant for variant in VARIANTS if variant.slug == slug)
     recipe = recipe_of(done.plan, Job(variant, 1))
-    assert train(recipe, tmp_path, machine=done.plan.machine, progress=TrainingProgress(shown=False)).steps <= 4
+    assert train(recipe, tmp_path, hardware=done.plan.hardware, progress=TrainingProgress(shown=False)).steps <= 4
 
 
 def test_what_is_done_is_not_done_again_wherever_its_folder_lies(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

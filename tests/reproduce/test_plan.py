@@ -15,7 +15,7 @@ from rightlung.reproduce.papers import find_paper, list_papers
 from rightlung.reproduce.plan import Plan, changes_of, check_plan, ignored_by_few_shots, recipe_digest, recipe_of
 from rightlung.reproduce.variants import Job, Variant, jobs, with_starts
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
-from rightlung.training.loop import Machine
+from rightlung.training.loop import Hardware
 
 BASE = Variant("base", "Base", "paper", "", "base")
 FEW = Variant("few", "Few", "ours", "", "few", start=BASE)
@@ -55,7 +55,7 @@ def test_a_run_comes_after_the_one_that_it_starts_from_which_is_wanted_with_it()
 
 
 def test_a_plan_goes_to_another_process_and_comes_back_the_same(tmp_path: Path) -> None:
-    given = plan(tmp_path, only=("sided",), changes=("seed=3",), machine=Machine(accelerator="cpu"), limit=7, **OWN)
+    given = plan(tmp_path, only=("sided",), changes=("seed=3",), hardware=Hardware(accelerator="cpu"), limit=7, **OWN)
     assert Plan.from_json(json.loads(json.dumps(given.as_json()))) == given
 
 
@@ -130,7 +130,7 @@ def test_a_changed_field_makes_another_digest_and_another_place_does_not(tmp_pat
         ({"only": ("none",), "changes": ("seed=3",)}, "no variant is selected"),
         ({"source": "manifest:here"}, "the training data must be given, too: --train SOURCE"),
         ({"source": "manifest:here", "train": "manifest:there"}, "must be given, too: --validation SOURCE"),
-        ({"machine": Machine(accelerator="mps")}, "--accelerator mps: not available on this machine; use cpu"),
+        ({"hardware": Hardware(accelerator="mps")}, "--accelerator mps: not available on this machine; use cpu"),
         ({"only": ("thirty-shot",), "changes": ("retrained:seed=9",)}, None),  # which it starts from
         ({"source": "manifest:here", "only": ("none",)}, None),
         ({"source": "phantom?count=3"}, None),

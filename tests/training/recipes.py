@@ -12,11 +12,11 @@ from torch import Tensor
 from rightlung.models.folder import load_folder
 from rightlung.training.checkpoint import last_checkpoint
 from rightlung.training.log import TrainingProgress
-from rightlung.training.loop import Machine, TrainingOutcome, train
+from rightlung.training.loop import Hardware, TrainingOutcome, train
 from rightlung.training.recipe import Recipe
 from rightlung.training.recipe_file import read_recipe
 
-CPU = Machine(accelerator="cpu")
+CPU = Hardware(accelerator="cpu")
 SMALL: dict[str, Any] = {
     "model": {"kind": "tests.training.tiny:Tiny", "config": {"dropout": 0.1}},
     "data": {
@@ -25,7 +25,8 @@ SMALL: dict[str, Any] = {
         "workers": 0,
         "train": [
             {"source": "phantom?count=16&seed=11", "cached_studies": 16, "phrases_per_image": 3,
-             "from_other_studies": 0.2, "sides_swapped": 0.2, "without_side": 0.3, "prompt_share": 0.2},
+             "other_study_probability": 0.2, "swapped_side_probability": 0.2, "drop_side_probability": 0.3,
+             "prompt_probability": 0.2},
         ],
     },
     "losses": {"global": 1.0, "supervised": 0.5},
@@ -56,7 +57,7 @@ def quiet() -> TrainingProgress:
 
 def run(folder: Path, *changes: str, resume: bool = False, name: str = "run") -> TrainingOutcome:
     """Train by the small recipe with these changes, here and quietly."""
-    return train(small(folder, *changes), folder / name, resume=resume, machine=CPU, progress=quiet())
+    return train(small(folder, *changes), folder / name, resume=resume, hardware=CPU, progress=quiet())
 
 
 def final_weights(run: Path) -> dict[str, Tensor]:

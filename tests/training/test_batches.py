@@ -29,9 +29,9 @@ ENTRY = DataEntry(
     source="phantom?count=24&seed=11",
     cached_studies=24,
     phrases_per_image=4,
-    from_other_studies=0.2,
-    sides_swapped=0.2,
-    prompt_share=0.2,
+    other_study_probability=0.2,
+    swapped_side_probability=0.2,
+    prompt_probability=0.2,
 )
 DATA = Data(train=(ENTRY,), image_size=64, mask_grid=16, workers=0)
 
@@ -59,57 +59,60 @@ def same(one: TrainingBatch, other: TrainingBatch) -> bool:
     phrases, others = one.targets["phrases"], other.targets["phrases"]
     return (
         torch.equal(one.images, other.images)
-        and all(torch.equal(phrases[name], others[name]) for name in ("located", "masks"))
+        and all(torch.equal(phrases[name], others[name]) for name in ("has_mask", "masks"))
         and torch.equal(phrases["present"].nan_to_num(9), others["present"].nan_to_num(9))
         and (list(one.texts), list(one.ids)) == (list(other.texts), list(other.ids))
-        and all(phrases[name] == others[name] for name in ("texts", "images"))
+        and all(phrases[name] == others[name] for name in ("texts", "image_indices"))
     )
 
 
 def test_a_batch_follows_from_its_number_alone(pool: tuple[DataEntry, Dataset]) -> None:
-    batches = Batches([pool], 5, 7, CPU, Augmentation(mirror=0.3))
-    in_turn = list(batches.from_index(0, 4))
-    assert same(in_turn[3], Batches([pool], 5, 7, CPU, Augmentation(mirror=0.3)).one(3))
+    batches = Batches([pool], 5, 7, CPU, Augmentation(mirror_probability=0.3))
+    in_turn = list(batches.iterate(0, 4))
+    assert same(in_turn[3], Batches([pool], 5, 7, CPU, Augmentation(mirror_probability=0.3)).batch_at(3))
     assert not same(in_turn[2], in_turn[3])
-    assert not same(in_turn[3], Batches([pool], 5, 8, CPU, Augmentation(mirror=0.3)).one(3))
+    assert not same(in_turn[3], Batches([pool], 5, 8, CPU, Augmentation(mirror_probability=0.3)).batch_at(3))
 
 
 def test_processes_share_out_the_batch_that_one_would_have(pool: tuple[DataEntry, Dataset], manifest: str) -> None:
-    other = opened(DataEntry(source=manifest, phrases_per_image=2, share=0.5, from_other_studies=0.3))
+    other = opened(DataEntry(source=manifest, phrases_per_image=2, share=0.5, other_study_probability=0.3))
     entries = [pool, other]
-    alone = Batches(entries, 12, 1, CPU, Augmentation(mirror=0.3)).one(2)
-    parts = [Batches(entries, 6, 1, CPU, Augmentation(mirror=0.3), rank=rank, world=2).one(2) for rank in (0, 1)]
-    joint_ids = [name for part in parts for name in part.ids]
-    order = [joint_ids.index(name) for name in alone.ids]
-    assert len(set(joint_ids)) == 12
+    alone = Batches(entries, 12, 1, CPU, Augmentation(mirror_probability=0.3)).batch_at(2)
+    parts = [
+        Batches(entries, 6, 1, CPU, Augmentation(mirror_probability=0.3), rank=rank, world_size=2).batch_at(2)
+        for rank in (0, 1)
+    ]
+    global_ids = [name for part in parts for name in part.ids]
+    order = [global_ids.index(name) for name in alone.ids]
+    assert len(set(global_ids)) == 12
     images = torch.cat([part.images for part in parts])
     assert torch.equal(alone.images, images[order])
     assert [text for part in parts for text in part.texts] == [alone.texts[order.index(n)] for n in range(12)]
     asked = [
         (part.ids[int(of)], phrase)
         for part in parts
-        for of, phrase in zip(part.targets["phrases"]["images"], part.targets["phrases"]["texts"], strict=True)
+        for of, phrase in zip(part.targets["phrases"]["image_indices"], part.targets["phrases"]["texts"], strict=True)
     ]
     assert sorted(asked) == sorted(
         (alone.ids[int(of)], phrase)
-        for of, phrase in zip(alone.targets["phrases"]["images"], alone.targets["phrases"]["texts"], strict=True)
+        for of, phrase in zip(alone.targets["phrases"]["image_indices"], alone.targets["phrases"]["texts"], strict=True)
     )
 
 
 def test_a_pool_and_a_flow_give_the_same_batches(pool: tuple[DataEntry, Dataset]) -> None:
     flow = opened(replace(ENTRY, cached_studies=None))
     assert type(flow[1]) is not type(pool[1])
-    assert same(Batches([flow], 5, 7, CPU).one(3), Batches([pool], 5, 7, CPU).one(3))
+    assert same(Batches([flow], 5, 7, CPU).batch_at(3), Batches([pool], 5, 7, CPU).batch_at(3))
 
 
 def test_masks_are_the_lesions_of_their_phrases(pool: tuple[DataEntry, Dataset]) -> None:
-    batch = Batches([pool], 24, 7, CPU).one(0)
+    batch = Batches([pool], 24, 7, CPU).batch_at(0)
     studies = {study.id: study for study in make_studies(default_config(), 11, range(24), 64)}
     checked = 0
     for number, phrase in enumerate(batch.targets["phrases"]["texts"]):
-        study = studies[batch.ids[int(batch.targets["phrases"]["images"][number])]]
+        study = studies[batch.ids[int(batch.targets["phrases"]["image_indices"][number])]]
         for known in study.phrases:
-            if known.text == phrase and known.mask is not None and bool(batch.targets["phrases"]["located"][number]):
+            if known.text == phrase and known.mask is not None and bool(batch.targets["phrases"]["has_mask"][number]):
                 cells = known.mask.pixels.reshape(16, 4, 16, 4).mean((1, 3))
                 found = batch.targets["phrases"]["masks"][number].numpy()
                 assert np.abs(found - cells).max() < 0.5  # lesions that overlap, and specks, count a little differently
@@ -119,7 +122,7 @@ def test_masks_are_the_lesions_of_their_phrases(pool: tuple[DataEntry, Dataset])
 
 
 def test_images_are_the_studies_pictures(pool: tuple[DataEntry, Dataset]) -> None:
-    batch = Batches([pool], 24, 7, CPU).one(0)
+    batch = Batches([pool], 24, 7, CPU).batch_at(0)
     studies = {study.id: study for study in make_studies(default_config(), 11, range(24), 64)}
     for name, image in zip(batch.ids, batch.images, strict=True):
         np.testing.assert_allclose(image[0].numpy(), studies[name].image, atol=1 / 255)
@@ -130,8 +133,8 @@ def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
     entry = opened(
         DataEntry(source="phantom?count=128&seed=11", cached_studies=128, phrases_per_image=8, positive_share=0.9)
     )
-    plain = Batches([entry], 128, 7, CPU, still).one(0)
-    flipped = Batches([entry], 128, 7, CPU, replace(still, mirror=1.0)).one(0)
+    plain = Batches([entry], 128, 7, CPU, still).batch_at(0)
+    flipped = Batches([entry], 128, 7, CPU, replace(still, mirror_probability=1.0)).batch_at(0)
     turned = [not torch.allclose(a, b, atol=1e-3) for a, b in zip(plain.images, flipped.images, strict=True)]
     assert 32 < sum(turned) < 128  # those with a lingula, a middle lobe or a stomach in their words stay
     other = {"left": "right", "right": "left"}
@@ -143,7 +146,7 @@ def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
     for number, (before, after) in enumerate(
         zip(plain.targets["phrases"]["texts"], flipped.targets["phrases"]["texts"], strict=True)
     ):
-        if not turned[int(plain.targets["phrases"]["images"][number])]:
+        if not turned[int(plain.targets["phrases"]["image_indices"][number])]:
             assert before == after
             continue
         assert sides_in(after) == {other[side] for side in sides_in(before)}
@@ -155,7 +158,7 @@ def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
         )
         # In a picture the patient's right is on the left: where words name one side, that is where the mask lies.
         if (
-            flipped.targets["phrases"]["located"][number]
+            flipped.targets["phrases"]["has_mask"][number]
             and len(sides_in(after)) == 1
             and re.search("pleural|lung|lobe", after)
         ):
@@ -168,10 +171,10 @@ def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
 
 def test_what_moves_out_of_the_picture_is_neither_there_nor_not(pool: tuple[DataEntry, Dataset]) -> None:
     far = replace(Augmentation().times(0), shift=0.9)
-    batch = Batches([pool], 24, 7, CPU, far).one(0)
+    batch = Batches([pool], 24, 7, CPU, far).batch_at(0)
     gone = batch.targets["phrases"]["present"].isnan()
     assert gone.any()
-    assert not batch.targets["phrases"]["located"][gone].any()
+    assert not batch.targets["phrases"]["has_mask"][gone].any()
     assert (batch.targets["phrases"]["masks"][gone].amax((1, 2)) <= 0.02).all()
 
 
@@ -195,20 +198,20 @@ def test_batches_are_divided_by_the_shares() -> None:
 
 def test_other_sources_are_letterboxed_with_their_boxes_and_may_hide_them(manifest: str) -> None:
     entry = DataEntry(source=manifest, phrases_per_image=3)
-    batch = Batches([opened(entry)], 6, 1, CPU).one(0)
+    batch = Batches([opened(entry)], 6, 1, CPU).batch_at(0)
     assert batch.images.shape == (6, 1, 64, 64)
-    assert batch.targets["phrases"]["located"].any()
-    hidden = Batches([opened(replace(entry, phrase_masks="none"))], 6, 1, CPU).one(0)
-    assert not hidden.targets["phrases"]["located"].any()
+    assert batch.targets["phrases"]["has_mask"].any()
+    hidden = Batches([opened(replace(entry, phrase_masks="none"))], 6, 1, CPU).batch_at(0)
+    assert not hidden.targets["phrases"]["has_mask"].any()
     assert float(hidden.targets["phrases"]["masks"].sum()) == 0.0
 
 
 def test_a_source_read_by_workers_gives_what_a_pool_gives(manifest: str, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = DataEntry(source=manifest, phrases_per_image=3)
-    pooled = Batches([opened(entry)], 3, 1, CPU).one(1)
+    pooled = Batches([opened(entry)], 3, 1, CPU).batch_at(1)
     monkeypatch.setattr("rightlung.training.setup.CACHE_WHOLE_BELOW", 1)
     flow = opened(entry, replace(DATA, workers=1))
-    assert same(Batches([flow], 3, 1, CPU).one(1), pooled)
+    assert same(Batches([flow], 3, 1, CPU).batch_at(1), pooled)
 
 
 def test_a_pool_leaves_out_pictures_that_cannot_be_read(manifest: str, tmp_path: Path) -> None:

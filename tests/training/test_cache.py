@@ -70,7 +70,7 @@ def test_a_cache_is_the_same_after_it_was_kept(tmp_path: Path, cached: CachedDat
     assert [path.name for path in kept.path.parent.iterdir()] == [kept.path.name]
 
 
-def test_the_second_run_finds_the_cache_and_paints_nothing(
+def test_the_second_run_finds_the_cache_and_renders_nothing(
     tmp_path: Path, cached: CachedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = replace(DATA, cache_folder=str(tmp_path))

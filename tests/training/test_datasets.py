@@ -153,12 +153,12 @@ def test_phantoms_with_region_targets_have_the_pictures_of_those_with_exact_ones
     assert isinstance(exact, CachedDataset)
     assert isinstance(regions, CachedDataset)
     assert int((exact.loaded.images.int() - regions.loaded.images.int()).abs().max()) <= 1
-    batch = Batches([(replace(entry, phrase_masks="regions"), regions)], 6, 1, CPU).one(0)
+    batch = Batches([(replace(entry, phrase_masks="regions"), regions)], 6, 1, CPU).batch_at(0)
     studies = {study.id: study for study in make_studies(default_config(), 11, range(6), 64)}
     checked = 0
     for number, text in enumerate(batch.targets["phrases"]["texts"]):
-        if batch.targets["phrases"]["located"][number]:
-            study = studies[batch.ids[int(batch.targets["phrases"]["images"][number])]]
+        if batch.targets["phrases"]["has_mask"][number]:
+            study = studies[batch.ids[int(batch.targets["phrases"]["image_indices"][number])]]
             phrase = next(one for one in study.phrases if one.text == text)
             pixels = np.zeros((64, 64), dtype=np.bool_)
             for name in {*phrase.regions, *(f"{side} lung" for side in ("left", "right") for region in phrase.regions
@@ -174,9 +174,9 @@ def test_phantoms_with_region_targets_have_the_pictures_of_those_with_exact_ones
 
 def test_phantoms_may_hide_where_things_are() -> None:
     entry = DataEntry(source="phantom?count=6&seed=11", cached_studies=6, phrases_per_image=3, phrase_masks="none")
-    batch = Batches([opened(entry)], 6, 1, CPU).one(0)
-    assert not batch.targets["phrases"]["located"].any()
+    batch = Batches([opened(entry)], 6, 1, CPU).batch_at(0)
+    assert not batch.targets["phrases"]["has_mask"].any()
     assert not batch.targets["phrases"]["masks"].any()
-    flow = Batches([opened(replace(entry, cached_studies=None))], 6, 1, CPU).one(0)
+    flow = Batches([opened(replace(entry, cached_studies=None))], 6, 1, CPU).batch_at(0)
     assert list(flow.targets["phrases"]["texts"]) == list(batch.targets["phrases"]["texts"])
-    assert not flow.targets["phrases"]["located"].any()
+    assert not flow.targets["phrases"]["has_mask"].any()

@@ -25,12 +25,12 @@ from rightlung.models.gloria import Gloria
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.batches import Batches
 from rightlung.training.distributed import gather
-from rightlung.training.fsdp import ShardedWeights, named_parameters
+from rightlung.training.fsdp import ShardedTrainState, named_parameters
 from rightlung.training.log import read_log
-from rightlung.training.loop import Machine, _Inputs, _LossModule, train
+from rightlung.training.loop import Hardware, _Inputs, _LossModule, train
 from rightlung.training.recipe import Optimizer
 from rightlung.training.setup import open_datasets
-from rightlung.training.weights import Weights, build_optimizer, frozen_copy, set_learning_rate
+from rightlung.training.weights import TrainState, build_optimizer, frozen_copy, set_learning_rate
 from tests.training.recipes import quiet, same, small, written
 from tests.training.tiny import Tiny
 
@@ -67,7 +67,7 @@ SIDED = GLORIA | {
     },
     "losses": ["local", "global", "sentence", "hard_negative_ranking", "mask_cross_entropy"],
     "heatmap_from": "sentence",
-    "hard_negatives": True,
+    "contrastive_hard_negatives": True,
     "duplicate_texts": "ignore",
 }
 CLIP = {
@@ -90,9 +90,11 @@ def _models() -> dict[str, nn.Module]:
     }
 
 
-def _batches(folder: Path, size: int, rank: int, world: int, *changes: str) -> TrainingBatch:
+def _batches(folder: Path, size: int, rank: int, world_size: int, *changes: str) -> TrainingBatch:
     entries = open_datasets(small(folder, *changes), CPU, quiet())
-    return Batches(entries, size, 5, CPU, Augmentation(mirror=0.2), rank=rank, world=world).one(0)
+    return Batches(
+        entries, size, 5, CPU, Augmentation(mirror_probability=0.2), rank=rank, world_size=world_size
+    ).batch_at(0)
 
 
 def _learn(model: nn.Module, batch: TrainingBatch, joint: Gather | None) -> dict[str, torch.Tensor]:
@@ -130,30 +132,30 @@ def _one_of_two(rank: int, folder: Path, port: int) -> None:
 def _sharded(rank: int, folder: Path, batch: TrainingBatch) -> None:
     """Train with spread weights, and again from a checkpoint in the middle."""
 
-    def build() -> tuple[nn.Module, torch.optim.Optimizer, Weights]:
+    def build() -> tuple[nn.Module, torch.optim.Optimizer, TrainState]:
         model = Tiny.create({}, [], 1)
         averaged = frozen_copy(model)
         wrapped = FullyShardedDataParallel(_LossModule(model), device_id=CPU, use_orig_params=True)
         optimizer = build_optimizer(dict(named_parameters(wrapped)), Optimizer(learning_rate=0.01))
-        return wrapped, optimizer, ShardedWeights(model, averaged, wrapped, optimizer, 0.5)
+        return wrapped, optimizer, ShardedTrainState(model, averaged, wrapped, optimizer, 0.5)
 
-    def learn(wrapped: nn.Module, optimizer: torch.optim.Optimizer, weights: Weights, steps: range) -> None:
+    def learn(wrapped: nn.Module, optimizer: torch.optim.Optimizer, state: TrainState, steps: range) -> None:
         for step in steps:
             set_learning_rate(optimizer, 0.01)
             terms = wrapped(_Inputs(batch, None))
             (terms["global"] + terms["supervised"]).backward()
             optimizer.step()
             optimizer.zero_grad()
-            weights.update_ema(step + 1)
+            state.update_ema(step + 1)
 
     first, second = build(), build()
     learn(*first, range(2))
-    middle = {name: value.clone() for name, value in first[2].tensors().items()}
+    middle = {name: value.clone() for name, value in first[2].state_dict().items()}
     learn(*first, range(2, 4))
-    second[2].load(middle)
+    second[2].load_state_dict(middle)
     learn(*second, range(2, 4))
-    save_file(first[2].tensors(), folder / f"sharded-{rank}.safetensors")
-    save_file(second[2].tensors(), folder / f"sharded-again-{rank}.safetensors")
+    save_file(first[2].state_dict(), folder / f"sharded-{rank}.safetensors")
+    save_file(second[2].state_dict(), folder / f"sharded-again-{rank}.safetensors")
     average = first[2].ema_model().state_dict()
     save_file(dict(average), folder / f"sharded-average-{rank}.safetensors")
 
@@ -237,7 +239,7 @@ def test_a_recipe_runs_in_two_processes_by_a_flag_alone(tmp_path: Path) -> None:
         "data.validation={source: 'phantom?count=8&seed=12', every: 1, cached_studies: 8, phrases_per_image: 2}",
         "data.validation.grounded_phrases=0",
     ]
-    train(small(tmp_path, *changes, "batch_size=8"), tmp_path / "one", machine=Machine("cpu"), progress=quiet())
+    train(small(tmp_path, *changes, "batch_size=8"), tmp_path / "one", hardware=Hardware("cpu"), progress=quiet())
     options = [part for change in [*changes, "batch_size=4"] for part in ("--set", change)]
     command = [sys.executable, "-m", "rightlung", "train", str(written(tmp_path)), "--out", str(tmp_path / "two")]
     ended = subprocess.run(

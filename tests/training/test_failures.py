@@ -110,7 +110,7 @@ def no_memory(*arguments: object, **named: object) -> None:
 def test_too_little_memory_for_a_pool_is_answered_with_a_smaller_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CachedDataset, "filled", no_memory)
+    monkeypatch.setattr(CachedDataset, "from_parts", no_memory)
     said = (
         r"cpu has too little memory to hold the 16 studies of data.train\[0\], .*--set data.train\[0\].cached_studies=8"
     )
@@ -139,7 +139,7 @@ def test_a_batch_that_failed_is_kept_with_all_that_it_has(tmp_path: Path) -> Non
     given = TrainingBatch(
         torch.rand(2, 1, 8, 8), ["a", "b", "c"], ["one", "two"], [0, 0, 1],
         {
-            "phrases": {"texts": ["p"], "images": [1], "masks": torch.rand(1, 4, 4)},
+            "phrases": {"texts": ["p"], "image_indices": [1], "masks": torch.rand(1, 4, 4)},
             "regions": {"boxes": torch.rand(2, 3, 4), "present": torch.rand(2, 3) > 0.5},
         },
     )  # fmt: skip

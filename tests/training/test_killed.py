@@ -68,7 +68,7 @@ def _wait(folder: Path) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """As in the processes that are killed: sums come out the same bit for bit only if split_by_shares the same."""
+    """As in the processes that are killed: sums are equal only if the work is split over threads in the same way."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

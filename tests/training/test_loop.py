@@ -95,7 +95,7 @@ def stopped_after(folder: Path, step: int, name: str, *changes: str) -> None:
         patch.setattr(Tiny, "forward", forward)
         said = pytest.raises(KeyboardInterrupt, match=f"stopped after step {step} of .*--resume")
         with said if step < recipe.schedule.steps else nullcontext():
-            train(recipe, folder / name, machine=CPU, progress=quiet())
+            train(recipe, folder / name, hardware=CPU, progress=quiet())
 
 
 def test_ctrl_c_keeps_the_step_and_resuming_ends_with_the_same_weights(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def batches_of(recipe: Recipe, count: int) -> Sequence[object]:
 
     entries = open_datasets(recipe, torch.device("cpu"), quiet())
     batches = Batches(entries, recipe.batch_size, recipe.seed, torch.device("cpu"), recipe.augmentation)
-    return list(batches.from_index(0, count))
+    return list(batches.iterate(0, count))
 
 
 def test_gradients_are_clipped_and_some_parameters_may_have_a_rate_of_their_own(tmp_path: Path) -> None:
@@ -198,11 +198,11 @@ def test_an_unknown_term_of_the_loss_is_answered_with_the_nearest_and_can_be_men
 def test_a_folder_is_used_for_one_run_only(tmp_path: Path, finished: Path) -> None:
     recipe = read_recipe(finished / "recipe.yaml")
     with pytest.raises(InputError, match="contains this run, finished"):
-        train(recipe, finished, machine=CPU, progress=quiet())
-    assert train(recipe, finished, resume=True, machine=CPU, progress=quiet()).steps == 12
+        train(recipe, finished, hardware=CPU, progress=quiet())
+    assert train(recipe, finished, resume=True, hardware=CPU, progress=quiet()).steps == 12
     other = read_recipe(finished / "recipe.yaml", ["seed=9", "schedule.steps=13"])
     with pytest.raises(InputError, match=r"another recipe, which differs in schedule.steps, seed"):
-        train(other, finished, resume=True, machine=CPU, progress=quiet())
+        train(other, finished, resume=True, hardware=CPU, progress=quiet())
     stopped_after(tmp_path, 2, "run")
     with pytest.raises(InputError, match="not finished; add --resume"):
         run(tmp_path)
@@ -245,7 +245,7 @@ def test_a_run_without_a_readable_checkpoint_is_restarted_only_on_request(tmp_pa
         InputError, match=r"checkpoints: no checkpoint can be read; add --restart to train again from st"
     ):
         run(tmp_path, "schedule.steps=6", resume=True)
-    outcome = train(small(tmp_path, "schedule.steps=6"), folder, restart=True, machine=CPU, progress=quiet())
+    outcome = train(small(tmp_path, "schedule.steps=6"), folder, restart=True, hardware=CPU, progress=quiet())
     assert outcome.resumed_from == 0
     assert same(final_weights(folder), final_weights(tmp_path / "whole"))
 
@@ -257,7 +257,7 @@ def test_a_run_says_that_its_last_checkpoint_is_damaged(tmp_path: Path) -> None:
     last.write_bytes(last.read_bytes()[:-3])
     told: list[str] = []
     progress = TrainingProgress(say=told.append)
-    outcome = train(small(tmp_path, "schedule.steps=6"), tmp_path / "run", resume=True, machine=CPU, progress=progress)
+    outcome = train(small(tmp_path, "schedule.steps=6"), tmp_path / "run", resume=True, hardware=CPU, progress=progress)
     assert outcome.resumed_from == 3
     assert f"{last} is damaged; the run continues from step 3" in told
 
@@ -267,7 +267,7 @@ def test_a_damaged_outcome_is_named(finished: Path, tmp_path: Path, content: str
     copy = shutil.copytree(finished, tmp_path / "run")
     (copy / "finished.json").write_text(content)
     with pytest.raises(InputError, match=r"run/finished\.json"):
-        train(read_recipe(copy / "recipe.yaml"), copy, resume=True, machine=CPU, progress=quiet())
+        train(read_recipe(copy / "recipe.yaml"), copy, resume=True, hardware=CPU, progress=quiet())
 
 
 def test_a_log_goes_on_after_the_checkpoint_and_forgets_what_will_come_again(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_what_is_negated_or_about_nothing_is_seen_nowhere() -> None:
 
 
 def test_foreign_phrases_are_false_here() -> None:
-    drawn = asked(replace(OWN, from_other_studies=1.0))
+    drawn = asked(replace(OWN, other_study_probability=1.0))
     foreign = [(scene, one) for scene, facts, one in drawn if not told_by(facts, one.text)]
     assert len(foreign) > 200
     positives = {
@@ -82,7 +82,7 @@ def test_foreign_phrases_are_false_here() -> None:
 
 
 def test_swapped_phrases_name_a_side_on_which_nothing_of_the_kind_is() -> None:
-    drawn = asked(replace(OWN, sides_swapped=1.0))
+    drawn = asked(replace(OWN, swapped_side_probability=1.0))
     swapped = [(scene, one) for scene, facts, one in drawn if not told_by(facts, one.text)]
     assert len(swapped) > 60
     originals = {sentence.text: sentence for facts in FACTS for sentence in facts.sentences}
@@ -103,7 +103,7 @@ def _exchange(text: str) -> str:
 
 
 def test_a_phrase_stripped_of_its_side_keeps_its_target_and_only_one_side_has_the_finding() -> None:
-    drawn = asked(replace(OWN, without_side=1.0, positive_share=1.0))
+    drawn = asked(replace(OWN, drop_side_probability=1.0, positive_share=1.0))
     stripped = [(scene, one) for scene, facts, one in drawn if one.present and not told_by(facts, one.text)]
     assert len(stripped) > 30
     for scene, one in stripped:
@@ -116,7 +116,7 @@ def test_prompts_have_all_lesions_of_their_finding_and_absent_ones_none() -> Non
     for name in {name for facts in FACTS for name in (*facts.present, *facts.absent)}:
         for text in finding_prompts(name):
             names.setdefault(text, []).append(name)
-    drawn = asked(replace(OWN, prompt_share=1.0))
+    drawn = asked(replace(OWN, prompt_probability=1.0))
     seen = Counter[bool]()
     for scene, _, one in drawn:
         if one.text not in names:
@@ -159,6 +159,7 @@ def _study(**known: object) -> Study:
 
 
 LABELS = DataEntry(source="manifest:x", phrases_per_image=12, words_from="labels")
+CLOSED = replace(LABELS, missing_labels="negative")
 UNIVERSE = frozenset({"nodule", "mass", "pleural effusion", "lung opacity", "consolidation", "no finding"})
 
 
@@ -173,7 +174,7 @@ def _none() -> StudyAnnotations:
 
 def test_labels_that_are_not_named_are_absent_only_where_the_recipe_says_so() -> None:
     facts, _ = annotate_study(_study(findings={"Effusion": "positive", "Consolidation": "positive"}))
-    closed = draw_phrases(facts, DrawContext(replace(LABELS, unlabeled="negative"), RandomStream(1), _none, UNIVERSE))
+    closed = draw_phrases(facts, DrawContext(CLOSED, RandomStream(1), _none, UNIVERSE))
     assert _meant(closed) == {"pleural effusion": True, "consolidation": True, "nodule": False, "mass": False}
     unknown = draw_phrases(facts, DrawContext(LABELS, RandomStream(1), _none, UNIVERSE))
     assert _meant(unknown) == {"pleural effusion": True, "consolidation": True}
@@ -185,14 +186,14 @@ def test_of_a_healthy_patient_every_label_is_absent_and_a_stated_absence_counts(
     assert set(_meant(draw_phrases(healthy, DrawContext(LABELS, RandomStream(1), _none, UNIVERSE))).values()) == {False}
     stated, _ = annotate_study(_study(findings={"Mass": "negative", "Nodule": "uncertain"}))
     assert _meant(draw_phrases(stated, DrawContext(LABELS, RandomStream(1), _none, UNIVERSE))) == {"mass": False}
-    closed = draw_phrases(stated, DrawContext(replace(LABELS, unlabeled="negative"), RandomStream(1), _none, UNIVERSE))
+    closed = draw_phrases(stated, DrawContext(CLOSED, RandomStream(1), _none, UNIVERSE))
     assert "nodule" not in _meant(closed)  # what is doubtful is neither
 
 
 def test_an_image_without_labels_is_called_normal_only_where_that_is_known() -> None:
     facts, _ = annotate_study(_study())
     assert draw_texts(facts, LABELS, RandomStream(1))[0] == "frontal chest radiograph"
-    normal = draw_texts(facts, replace(LABELS, unlabeled="negative"), RandomStream(1))[0]
+    normal = draw_texts(facts, CLOSED, RandomStream(1))[0]
     assert normal in finding_prompts("no finding")
 
 

@@ -34,8 +34,11 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("optimizer.learning_rate=-1", r"optimizer.learning_rate must be at least 0; got -1"),
         ("data.train[0].shares=1", r"field of data\.train\[0\] 'shares'; did you mean 'share'"),
         ("data.train[0].share=0", r"data\.train\[0\]\.share must be above 0"),
-        ("data.train.0.from_other_studies=1.5", r"data\.train\[0\]\.from_other_studies must be from 0 to 1; got 1.5"),
-        ("data.train[0].prompt_share=lables", r"data\.train\[0\]\.prompt_share must be a number"),
+        (
+            "data.train.0.other_study_probability=1.5",
+            r"data\.train\[0\]\.other_study_probability must be from 0 to 1; got 1.5",
+        ),
+        ("data.train[0].prompt_probability=lables", r"data\.train\[0\]\.prompt_probability must be a number"),
         ("data.train[7].share=1", "there are 1 entries"),
         ("data.train=[]", r"data\.train must name at least one"),
         ("schedule.steps=0", r"schedule\.steps must be at least 1"),
@@ -43,12 +46,15 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("precision=bf16-mix", "precision 'bf16-mix'; did you mean 'bf16-mixed'"),
         ("losses={}", "losses must give at least one term"),
         ("losses.global=-1", r"losses\.global must be at least 0"),
-        ("augmentation.mirror=2", r"augmentation\.mirror must be from 0 to 1"),
+        ("augmentation.mirror_probability=2", r"augmentation\.mirror_probability must be from 0 to 1"),
         ("model={}", "model needs kind .* or start"),
         ("data.train[0].texts_per_image=0", r"data\.train\[0\]\.texts_per_image must be from 1 to 1000; got 0"),
         ("data.train[0].pairing=randoms", r"pairing 'randoms'; did you mean 'random'"),
-        ("data.train[0].masked_words=1.2", r"data\.train\[0\]\.masked_words must be from 0 to 1; got 1.2"),
-        ("data.train[0].masked_entities=-1", r"data\.train\[0\]\.masked_entities must be from 0 to 1"),
+        (
+            "data.train[0].word_mask_probability=1.2",
+            r"train\[0\]\.word_mask_probability must be from 0 to 1; got 1.2",
+        ),
+        ("data.train[0].entity_mask_probability=-1", r"data\.train\[0\]\.entity_mask_probability must be from 0 to 1"),
         ("data.train[0].mirror_pairs=1", r"data\.train\[0\]\.mirror_pairs must be .*; got 1"),
         ("data.train[0].few_shot_studies=0", r"data\.train\[0\]\.few_shot_studies must be at least 1; got 0"),
         ("data.train[0].phrase_masks=false", r"data\.train\[0\]\.phrase_masks must be .*; got False"),
@@ -98,7 +104,7 @@ def test_numbers_may_be_written_as_people_do(tmp_path: Path) -> None:
         ("!!python/object/apply:os.getcwd []\n", "is not YAML"),
         ("", "must be a table of fields"),
         *(
-            (f"card: {value}\n", "has a value that YAML cannot read")
+            (f"model_card: {value}\n", "has a value that YAML cannot read")
             for value in (
                 "2001-13-45",
                 "!!int abc",

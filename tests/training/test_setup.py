@@ -47,7 +47,7 @@ def test_only_studies_with_an_abnormal_sentence_are_left_and_only_such_sentences
     telling = {study.id: texts for study in known if (texts := abnormal(study))}
     assert 0 < len(telling) < 24
     assert {studies.annotations(number).id for number in range(len(studies))} == set(telling)
-    batch = Batches([(entry, studies)], len(studies), 1, CPU).one(0)
+    batch = Batches([(entry, studies)], len(studies), 1, CPU).batch_at(0)
     for image, text in zip(batch.image_of_text, batch.texts, strict=True):
         assert text in telling[batch.ids[image]]
 
@@ -58,9 +58,9 @@ def test_examples_are_the_first_studies_with_a_target() -> None:
     placed = [study.id for study in make_studies(default_config(), 11, range(24), 64)
               if any(phrase.mask is not None for phrase in study.phrases)]  # fmt: skip
     assert [studies.annotations(number).id for number in range(len(studies))] == placed[:3]
-    batch = Batches([(entry, studies)], 3, 1, CPU).one(0)
-    assert batch.targets["phrases"]["images"] == [0, 1, 2]
-    assert batch.targets["phrases"]["located"].all()
+    batch = Batches([(entry, studies)], 3, 1, CPU).batch_at(0)
+    assert batch.targets["phrases"]["image_indices"] == [0, 1, 2]
+    assert batch.targets["phrases"]["has_mask"].all()
 
 
 @pytest.mark.parametrize(

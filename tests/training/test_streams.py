@@ -48,18 +48,22 @@ def test_shares_follow_their_curves() -> None:
     both = mixture(entry(share=1.0), entry(share=RISING))
     assert [both.global_counts(number) for number in (0, 25, 50, 99)] == [[8, 0], [5, 3], [4, 4], [4, 4]]
     begin = sum(both.global_counts(number)[1] for number in range(26))
-    assert [both.studies(number, 1, 0) for number in (0, 1, 26)] == [range(0), range(0), range(begin, begin + 3)]
+    assert [both.study_positions(number, 1, 0) for number in (0, 1, 26)] == [
+        range(0),
+        range(0),
+        range(begin, begin + 3),
+    ]
 
 
 def test_processes_divide_the_global_batch_evenly() -> None:
     both = mixture(entry(share=1.0), entry(share=RISING), size=5)
-    three = Mixture(both.entries, 5, both.key, "all", 100, world=3)
+    three = Mixture(both.entries, 5, both.key, "all", 100, world_size=3)
     for number in range(100):
         counts = [three.counts(number, rank) for rank in range(3)]
         assert [sum(own) for own in counts] == [5, 5, 5]
         for place in (0, 1):
-            found = [one for rank in range(3) for one in three.studies(number, place, rank)]
-            assert found == list(three.global_studies(number, place))
+            found = [one for rank in range(3) for one in three.study_positions(number, place, rank)]
+            assert found == list(three.global_study_positions(number, place))
             assert max(own[place] for own in counts) - min(own[place] for own in counts) <= 1
 
 
@@ -120,16 +124,18 @@ def test_a_batch_follows_from_its_number_and_processes_share_it_out(
     entries = list(zip((replace(ONE, **one), replace(OTHER, **other)), studies, strict=True))
     data = Data(train=tuple(entry for entry, _ in entries), sources_per_batch=draw)
 
-    def batches(size: int, rank: int = 0, world: int = 1) -> Batches:
-        return Batches(entries, size, 5, CPU, Augmentation(mirror=0.2), rank, world, data=data, total_batches=12)
+    def batches(size: int, rank: int = 0, world_size: int = 1) -> Batches:
+        return Batches(
+            entries, size, 5, CPU, Augmentation(mirror_probability=0.2), rank, world_size, data=data, total_batches=12
+        )
 
-    in_turn = list(batches(8).from_index(0, 12))
+    in_turn = list(batches(8).iterate(0, 12))
     assert all(len(batch) == 8 for batch in in_turn)
-    assert all(same_batch(batch, again) for batch, again in zip(in_turn[7:], batches(8).from_index(7, 12), strict=True))
-    assert same_batch(in_turn[9], batches(8).one(9))
+    assert all(same_batch(batch, again) for batch, again in zip(in_turn[7:], batches(8).iterate(7, 12), strict=True))
+    assert same_batch(in_turn[9], batches(8).batch_at(9))
     for number in (2, 9):
-        alone = batches(16).one(number)
-        parts = [batches(8, rank=rank, world=2).one(number) for rank in (0, 1)]
+        alone = batches(16).batch_at(number)
+        parts = [batches(8, rank=rank, world_size=2).batch_at(number) for rank in (0, 1)]
         assert sorted(alone.ids) == sorted(name for part in parts for name in part.ids)
         assert sorted(alone.texts) == sorted(text for part in parts for text in part.texts)
         sums = [float(image.sum()) for part in parts for image in part.images]
@@ -138,7 +144,7 @@ def test_a_batch_follows_from_its_number_and_processes_share_it_out(
 
 def test_each_study_of_a_stream_comes_once_before_any_comes_again(studies: list[Dataset]) -> None:
     entries = [(ONE, studies[0]), (replace(OTHER, share=RISING), studies[1])]
-    drawn = [name for batch in Batches(entries, 4, 5, CPU, total_batches=12).from_index(0, 12) for name in batch.ids]
+    drawn = [name for batch in Batches(entries, 4, 5, CPU, total_batches=12).iterate(0, 12) for name in batch.ids]
     late = [name for name in drawn if name.startswith("phantom-12")]
     assert len(late) > 16
     assert len(set(late[:8])) == len(set(late[8:16])) == 8

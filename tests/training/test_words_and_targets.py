@@ -36,7 +36,7 @@ def studies() -> Dataset:
 
 
 def drawn(studies: Dataset, entry: DataEntry = ENTRY, size: int = 8, number: int = 0, **more: object) -> TrainingBatch:
-    return Batches([(entry, studies)], size, 7, CPU, **more).one(number)  # type: ignore[arg-type]
+    return Batches([(entry, studies)], size, 7, CPU, **more).batch_at(number)  # type: ignore[arg-type]
 
 
 def texts_by_image(batch: TrainingBatch) -> dict[int, list[str]]:
@@ -86,7 +86,7 @@ def test_where_there_are_fewer_texts_they_come_again() -> None:
 def test_texts_of_several_entries_belong_to_their_images(studies: Dataset) -> None:
     one = drawn(studies, size=4)
     entries = [(ENTRY, studies), (replace(ENTRY, texts_per_image=1, phrases_per_image=0), studies)]
-    both = Batches(entries, 8, 7, CPU).one(0)
+    both = Batches(entries, 8, 7, CPU).batch_at(0)
     assert list(both.image_of_text) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 5, 6, 7]
     assert list(both.texts[:12]) == list(one.texts)
     for image, texts in texts_by_image(both).items():
@@ -104,7 +104,7 @@ def test_the_second_half_of_a_mirrored_batch_are_mirror_images_with_mirrored_wor
     texts, turned, sided = texts_by_image(batch), 0, 0
     for image in range(8):
         picture, other = batch.images[image], batch.images[image + 8]
-        asked = list(zip(batch.targets["phrases"]["images"], batch.targets["phrases"]["texts"], strict=True))
+        asked = list(zip(batch.targets["phrases"]["image_indices"], batch.targets["phrases"]["texts"], strict=True))
         phrases = [[text for of, text in asked if of == number] for number in (image, image + 8)]
         if torch.allclose(picture, other, atol=1e-4):  # no words can say what the mirror image shows
             assert texts[image] == texts[image + 8]
@@ -120,7 +120,7 @@ def test_the_second_half_of_a_mirrored_batch_are_mirror_images_with_mirrored_wor
     assert sided > 1
     for number, phrase in enumerate(batch.targets["phrases"]["texts"]):  # masks lie on the side that the words name
         mass = batch.targets["phrases"]["masks"][number].sum(0)
-        if batch.targets["phrases"]["located"][number] and len(sides_in(phrase)) == 1 and "lung" in phrase:
+        if batch.targets["phrases"]["has_mask"][number] and len(sides_in(phrase)) == 1 and "lung" in phrase:
             assert bool(mass[:8].sum() > mass[8:].sum()) == (sides_in(phrase) == {"right"}), phrase
 
 
@@ -151,15 +151,15 @@ def test_an_odd_number_of_images_has_no_mirror_images(studies: Dataset) -> None:
 
 @pytest.mark.parametrize("masked", [0.0, 0.4])
 def test_processes_share_out_a_mirrored_batch_too(studies: Dataset, masked: float) -> None:
-    entry = replace(ENTRY, mirror_pairs=True, masked_words=masked)
+    entry = replace(ENTRY, mirror_pairs=True, word_mask_probability=masked)
     alone = drawn(studies, entry, size=8, number=1, augmentation=Augmentation())
-    parts = [drawn(studies, entry, 4, 1, augmentation=Augmentation(), rank=rank, world=2) for rank in (0, 1)]
+    parts = [drawn(studies, entry, 4, 1, augmentation=Augmentation(), rank=rank, world_size=2) for rank in (0, 1)]
     order = [0, 1, 4, 5, 2, 3, 6, 7]  # the first's images, its mirror images, the second's
     assert [name for part in parts for name in part.ids] == [alone.ids[number] for number in order]
     torch.testing.assert_close(torch.cat([part.images for part in parts]), alone.images[order], atol=1e-6, rtol=0)
     texts = texts_by_image(alone)
     assert [text for part in parts for text in part.texts] == [text for number in order for text in texts[number]]
-    keys = ("images", "texts", "masks")
+    keys = ("image_indices", "texts", "masks")
     asked = [
         (rank * 4 + int(of), phrase, mask)
         for rank, part in enumerate(parts)
@@ -185,7 +185,7 @@ def test_a_text_of_another_study_is_never_the_images_own(studies: Dataset) -> No
     assert seen == {(one, other) for one in "012" for other in "012" if one != other}
     phrases = drawn(studies, replace(ENTRY, pairing="random"))
     for of, phrase in zip(
-        phrases.targets["phrases"]["images"], phrases.targets["phrases"]["texts"], strict=True
+        phrases.targets["phrases"]["image_indices"], phrases.targets["phrases"]["texts"], strict=True
     ):  # what is asked stays one's own
         facts = next(studies.annotations(n) for n in range(16) if studies.annotations(n).id == phrases.ids[of])
         assert phrase in {one.text for one in facts.sentences}
@@ -199,7 +199,7 @@ def test_examples_are_asked_the_same_phrase_every_time_and_others_are_not() -> N
         cached_studies=12,
         phrases_per_image=1,
         positive_share=1.0,
-        from_other_studies=0.3,
+        other_study_probability=0.3,
     )
     entry = replace(plain, few_shot_studies=4)
     studies = opened(entry)[1]
@@ -208,9 +208,9 @@ def test_examples_are_asked_the_same_phrase_every_time_and_others_are_not() -> N
     for number in range(12):
         batch = drawn(studies, entry, size=3, number=number)
         for of, phrase, located in zip(
-            batch.targets["phrases"]["images"],
+            batch.targets["phrases"]["image_indices"],
             batch.targets["phrases"]["texts"],
-            batch.targets["phrases"]["located"],
+            batch.targets["phrases"]["has_mask"],
             strict=True,
         ):
             asked[batch.ids[of]].add((phrase, bool(located)))
@@ -219,7 +219,9 @@ def test_examples_are_asked_the_same_phrase_every_time_and_others_are_not() -> N
     changing = defaultdict(set)
     for number in range(12):
         batch = drawn(studies, plain, size=3, number=number)
-        for of, phrase in zip(batch.targets["phrases"]["images"], batch.targets["phrases"]["texts"], strict=True):
+        for of, phrase in zip(
+            batch.targets["phrases"]["image_indices"], batch.targets["phrases"]["texts"], strict=True
+        ):
             changing[batch.ids[of]].add(phrase)
     assert max(map(len, changing.values())) > 1
 
@@ -270,7 +272,7 @@ def test_boxes_that_are_unknown_or_too_narrow_are_not_there_and_others_end_at_th
 
 def test_words_are_hidden_anew_every_time_and_only_in_texts(studies: Dataset) -> None:
     plain = drawn(studies)
-    for entry in (replace(ENTRY, masked_words=0.5), replace(ENTRY, masked_entities=0.6)):
+    for entry in (replace(ENTRY, word_mask_probability=0.5), replace(ENTRY, entity_mask_probability=0.6)):
         hidden = drawn(studies, entry)
         assert hidden.targets["phrases"]["texts"] == plain.targets["phrases"]["texts"]
         assert same(hidden, drawn(studies, entry))
@@ -278,5 +280,5 @@ def test_words_are_hidden_anew_every_time_and_only_in_texts(studies: Dataset) ->
         assert changed > 3
         assert sum("[MASK]" in text for text in hidden.texts) == changed
     made = made_of([["Left effusion and a nodule at the right base."]])
-    forms = {drawn(made, DataEntry(source="x", masked_words=0.5), 1, number).texts[0] for number in range(12)}
+    forms = {drawn(made, DataEntry(source="x", word_mask_probability=0.5), 1, number).texts[0] for number in range(12)}
     assert len(forms) > 6

@@ -86,7 +86,7 @@ class Tiny(nn.Module):
         losses = {"global": (cross_entropy(one, own) + cross_entropy(other, own)) / 2}
         losses["supervised"] = features.sum() * 0
         if "phrases" in batch.targets and batch.targets["phrases"]["texts"]:
-            maps = self.maps(features[batch.targets["phrases"]["images"]], batch.targets["phrases"]["texts"])
+            maps = self.maps(features[batch.targets["phrases"]["image_indices"]], batch.targets["phrases"]["texts"])
             losses["supervised"] = self.supervised(maps, batch)
         if self.settings["poison"] in batch.ids:
             losses["supervised"] = losses["supervised"] * float("nan")
@@ -103,7 +103,7 @@ class Tiny(nn.Module):
         seen = binary_cross_entropy_with_logits(maps.amax((1, 2))[known], present[known], reduction="sum")
         masks = adaptive_avg_pool2d(phrases["masks"][:, None], (maps.shape[1], maps.shape[2]))[:, 0]
         placed = binary_cross_entropy_with_logits(maps, masks, reduction="none").mean((1, 2))
-        loss: Tensor = (seen + (placed * phrases["located"]).sum()) / len(batch)  # of which every process has as many
+        loss: Tensor = (seen + (placed * phrases["has_mask"]).sum()) / len(batch)  # of which every process has as many
         return loss
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:

@@ -393,7 +393,7 @@ def reproduce(
 
     Trains or loads its models, tests them, and writes its tables, figures and claims as one page.
     """
-    from rightlung.cli.reproduce import list_all, machine_of, run, split_names
+    from rightlung.cli.reproduce import hardware_of, list_all, run, split_names
     from rightlung.reproduce.papers import find_paper
     from rightlung.reproduce.plan import Plan
 
@@ -407,7 +407,7 @@ def reproduce(
         raise InputError(f"reproduce {paper} needs --out DIR, the folder to write to")
     plan = Plan(
         paper, out, source, train, validation, split_names(only or ()), tuple(model or ()), seeds, limit=limit,
-        changes=tuple(change or ()), machine=machine_of(accelerator), quick=quick,
+        changes=tuple(change or ()), hardware=hardware_of(accelerator), quick=quick,
     )  # fmt: skip
     run(plan, at_once, page, judgements, key, json)
 
@@ -437,8 +437,8 @@ def train(
     """Train a model from a recipe."""
     from rightlung.cli.train import run
 
-    machine = {"accelerator": accelerator, "devices": devices, "nodes": nodes, "strategy": strategy}
-    run(recipe, out, resume, restart, change or [], steps, precision, machine, json)
+    hardware = {"accelerator": accelerator, "devices": devices, "nodes": nodes, "strategy": strategy}
+    run(recipe, out, resume, restart, change or [], steps, precision, hardware, json)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from rightlung.core.progress import ProgressBars
 
 if TYPE_CHECKING:
     from rightlung.reproduce.plan import Plan
-    from rightlung.training.loop import Machine
+    from rightlung.training.loop import Hardware
 
 
 def list_all(json: bool) -> None:
@@ -67,10 +67,10 @@ def split_names(given: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def machine_of(accelerator: str) -> Machine:
+def hardware_of(accelerator: str) -> Hardware:
     """Return one device of the named accelerator."""
     from rightlung.cli.train import ACCELERATORS
-    from rightlung.training.loop import Machine
+    from rightlung.training.loop import Hardware
 
     check_known("accelerator", accelerator, ACCELERATORS)
-    return Machine(accelerator=accelerator)  # type: ignore[arg-type]  # checked above
+    return Hardware(accelerator=accelerator)  # type: ignore[arg-type]  # checked above

@@ -26,12 +26,12 @@ def run(
     changes: Sequence[str],
     steps: int | None,
     precision: str | None,
-    machine: dict[str, Any],
+    hardware: dict[str, Any],
     json: bool,
 ) -> None:
     """Train, and print where the model is."""
     for name, known in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES)):
-        check_known(name, machine[name], known)
+        check_known(name, hardware[name], known)
     from rightlung.training.recipe_file import read_stages
 
     changed = list(changes)
@@ -42,7 +42,7 @@ def run(
     recipes = read_stages(recipe_name, changed)  # before the slow imports: a mistake is reported at once
 
     from rightlung.training.log import TrainingProgress
-    from rightlung.training.loop import Machine, train
+    from rightlung.training.loop import Hardware, train
 
     outcomes: dict[str, TrainingOutcome] = {}
     try:
@@ -50,7 +50,7 @@ def run(
             progress = TrainingProgress(say=say, prefix=f"{stage}: " if stage else "")
             again = resume and (out / stage / "recipe.yaml").is_file()
             outcomes[stage] = train(
-                recipe, out / stage, resume=again, restart=restart, machine=Machine(**machine), progress=progress
+                recipe, out / stage, resume=again, restart=restart, hardware=Hardware(**hardware), progress=progress
             )
     except KeyboardInterrupt as error:
         say(str(error) or "interrupted; --resume continues from the last checkpoint, if there is one")

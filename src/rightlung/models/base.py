@@ -7,11 +7,10 @@ A model implements the protocols that fit, and `rightlung.asking` calls all that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -129,7 +128,7 @@ class Reader(Protocol):
 
 
 Target = Mapping[str, Any]
-"""The targets of one kind in a batch: tensors and lists by name. A list ``images`` holds indices of images."""
+"""The targets of one kind in a batch: tensors and lists by name. ``image_indices`` index the batch's images."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,18 +163,9 @@ class TrainingBatch:
             raise InputError(f"the model learns from {name}, which the batch lacks: {how}")
         return self.targets[name]
 
-    def to(self, device: torch.device | str) -> TrainingBatch:
-        """Return the batch on another device."""
-
-        def move(value: Any) -> Any:
-            return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
-
-        targets = {name: {key: move(value) for key, value in target.items()} for name, target in self.targets.items()}
-        return replace(self, images=move(self.images), targets=targets)
-
 
 Gather = Callable[[Tensor], Tensor]
-"""Concatenate a tensor of all processes along the first axis, with gradients; the identity with one process.
+"""Concatenate a tensor of all processes along the first axis, with gradients. With one process, models get None.
 
 Along the other axes, shorter tensors are padded with zeros."""
 
@@ -185,8 +175,8 @@ class Trainable(Protocol):
     """A `torch.nn.Module` that can be trained: called with a batch, it returns its losses by name.
 
     ``gather`` brings in the other processes' embeddings, so that the negatives of a contrastive loss are those of the
-    joint batch. Each process returns the loss of **its own rows** (its images against all texts, its texts against all
-    images); the mean over processes is then the loss of the joint batch, and so are the gradients.
+    global batch. Each process returns the loss of **its own rows** (its images against all texts, its texts against all
+    images); the mean over processes is then the loss of the global batch, and so are the gradients.
     """
 
     def __call__(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:

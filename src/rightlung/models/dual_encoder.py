@@ -22,7 +22,7 @@ from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.inputs import Images, as_images, as_list
 from rightlung.models.preprocessing import letterbox_all
 
-IMAGES_AT_ONCE, PAIRS_AT_ONCE = 16, 256
+IMAGE_BATCH_SIZE, PAIR_BATCH_SIZE = 16, 256
 """Batch sizes of inference: images to encode, and pairs of image and text (or texts) to compare."""
 
 
@@ -36,11 +36,11 @@ class DualEncoder(ConfiguredTextModel):
         self.text_encoder = TextEncoder(config.text, config.dimension, len(self.tokenizer))
         self.config = replace(config, image=self.image_encoder.config, text=self.text_encoder.config)
 
-    def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
+    def preprocess(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
         """Return squares for the image encoder, (n, size, size), and the extent of each square in its image."""
         return letterbox_all(images, self.config.image.size)
 
-    def encode_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Return the embeddings of texts; each distinct text is encoded once."""
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         embeddings: TextEmbeddings = self.text_encoder(self.tokenizer.encode(list(rows)).to(self.device))
@@ -51,7 +51,7 @@ class DualEncoder(ConfiguredTextModel):
     def encode_image(self, images: Images) -> NDArray[np.float32]:
         """Return the global embedding of each image, (images, dimension), of unit length."""
         embeddings = [torch.zeros(0, self.config.dimension)]
-        with self.asking():
+        with self.eval_mode():
             for encoded, _ in self.encode_in_batches(as_images(images)):
                 embeddings.append(encoded.global_embedding.float().cpu())
         return normalize(torch.cat(embeddings), dim=-1).numpy()
@@ -60,16 +60,16 @@ class DualEncoder(ConfiguredTextModel):
         """Return the global embedding of each text, (texts, dimension), of unit length."""
         texts = [check_text(text, "a text") for text in as_list(texts)]
         embeddings = [torch.zeros(0, self.config.dimension)]
-        with self.asking():
-            for begin in range(0, len(texts), PAIRS_AT_ONCE):
-                encoded = self.encode_texts(texts[begin : begin + PAIRS_AT_ONCE])
+        with self.eval_mode():
+            for begin in range(0, len(texts), PAIR_BATCH_SIZE):
+                encoded = self.embed_texts(texts[begin : begin + PAIR_BATCH_SIZE])
                 embeddings.append(encoded.global_embedding.float().cpu())
         return normalize(torch.cat(embeddings), dim=-1).numpy()
 
     def encode_in_batches(self, images: Sequence[Image]) -> Iterator[tuple[ImageEmbeddings, list[Extent]]]:
         """Yield the embeddings of some images at a time, and the extents of their squares."""
-        for begin in range(0, len(images), IMAGES_AT_ONCE):
-            squares, extents = self.prepare(images[begin : begin + IMAGES_AT_ONCE])
+        for begin in range(0, len(images), IMAGE_BATCH_SIZE):
+            squares, extents = self.preprocess(images[begin : begin + IMAGE_BATCH_SIZE])
             yield self.image_encoder(squares[:, None].to(self.device)), extents
 
     def encode_pairs(
@@ -88,12 +88,12 @@ class DualEncoder(ConfiguredTextModel):
         for embeddings, extents in self.encode_in_batches(distinct):
             rows_of_pairs = {pair: row for row in range(len(extents)) for pair in next(groups)}
             pairs = list(rows_of_pairs)
-            starts = range(0, len(pairs), PAIRS_AT_ONCE)
-            chunks = [pairs[start : start + PAIRS_AT_ONCE] for start in starts]
+            starts = range(0, len(pairs), PAIR_BATCH_SIZE)
+            chunks = [pairs[start : start + PAIR_BATCH_SIZE] for start in starts]
             yield embeddings, extents, [(chunk, [rows_of_pairs[pair] for pair in chunk]) for chunk in chunks]
 
 
-def paired_scores(queries: Tensor, keys: Tensor, images: Sequence[int]) -> Tensor:
+def paired_scores(queries: Tensor, keys: Tensor, image_indices: Sequence[int]) -> Tensor:
     """Return the scores (t, w, p) of queries (t, w, d) with the keys (n, p, d) of each text's image, a row of ``keys``.
 
     Texts are grouped by image, so that keys, which are large, are not copied.
@@ -101,11 +101,11 @@ def paired_scores(queries: Tensor, keys: Tensor, images: Sequence[int]) -> Tenso
     _, words, dimension = queries.shape
     texts_of_image: Counter[int] = Counter()
     slots = []  # of each text among the texts of its image
-    for image in images:
+    for image in image_indices:
         slots.append(texts_of_image[image])
         texts_of_image[image] += 1
     most_texts = max(texts_of_image.values(), default=1)
-    image_and_slot = torch.tensor(images, device=queries.device), torch.tensor(slots, device=queries.device)
+    image_and_slot = torch.tensor(image_indices, device=queries.device), torch.tensor(slots, device=queries.device)
     grouped = queries.new_zeros(len(keys), most_texts, words, dimension).index_put(image_and_slot, queries)
     products = torch.bmm(grouped.flatten(1, 2), keys.transpose(1, 2).to(queries.dtype))
     return products.reshape(len(keys), most_texts, words, -1)[image_and_slot].float()

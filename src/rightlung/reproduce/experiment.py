@@ -36,7 +36,7 @@ from rightlung.reproduce.sanity import check_sanity, known_models
 from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
 from rightlung.training.datasets import Advance
-from rightlung.training.failures import release
+from rightlung.training.failures import free_memory
 from rightlung.training.log import Row, TrainingProgress, read_log
 from rightlung.training.loop import train
 from rightlung.training.recipe import Data, DataEntry, Recipe
@@ -164,7 +164,7 @@ def run_job(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progres
     if not run.finished.is_file():
         say(f"{title}: training")
     outcome = train(
-        recipe, run.path, resume=True, machine=plan.machine, progress=TrainingProgress(say=say, prefix=f"{title}: ")
+        recipe, run.path, resume=True, hardware=plan.hardware, progress=TrainingProgress(say=say, prefix=f"{title}: ")
     )
     if is_measured(plan.measures(job.slug), prepared):
         return
@@ -238,7 +238,7 @@ def _fill_pools(plan: Plan, recipes: Mapping[Job, Recipe], progress: Progress) -
             )
             if key not in seen:
                 seen[key] = _why_not(entry, data, device, place, progress)
-                release()
+                free_memory()
             if (reason := seen[key]) is not None:
                 lacking.setdefault(job.slug, reason)
         if job.start is not None and job.start.slug in lacking:

@@ -22,7 +22,7 @@ from rightlung.reproduce.papers import Paper, find_paper
 from rightlung.reproduce.variants import QUICK_FEW_SHOTS, QUICK_POOLS, Job, jobs, with_starts
 from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.folder import MAY_CHANGE_ON_RESUME, RunFolder
-from rightlung.training.loop import Machine
+from rightlung.training.loop import Hardware
 from rightlung.training.recipe import Recipe, differing_fields
 from rightlung.training.recipe_file import read_recipe
 from rightlung.training.setup import CACHE_WHOLE_BELOW
@@ -46,7 +46,7 @@ class Plan:
     pixels: int | None = None
     limit: int | None = None
     changes: tuple[str, ...] = ()
-    machine: Machine = field(default_factory=Machine)
+    hardware: Hardware = field(default_factory=Hardware)
     quick: bool = False
 
     @property
@@ -68,7 +68,7 @@ class Plan:
     @property
     def device(self) -> str:
         """The device for inference and scoring."""
-        accelerator = self.machine.accelerator
+        accelerator = self.hardware.accelerator
         if accelerator == "auto":
             return "cuda" if torch.cuda.is_available() else "cpu"
         return accelerator
@@ -101,12 +101,12 @@ class Plan:
     def from_json(cls, given: Mapping[str, Any]) -> Plan:
         """Return the plan of JSON values made by `as_json`."""
         listed = {name: tuple(given[name]) for name in ("only", "models", "changes")}
-        return cls(**{**given, **listed, "out": Path(given["out"]), "machine": Machine(**given["machine"])})
+        return cls(**{**given, **listed, "out": Path(given["out"]), "hardware": Hardware(**given["hardware"])})
 
 
 def check_plan(plan: Plan) -> None:
     """Raise an error for settings that cannot work, before anything is run."""
-    accelerator = plan.machine.accelerator
+    accelerator = plan.hardware.accelerator
     usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not usable.get(accelerator, True):
         raise InputError(f"--accelerator {accelerator}: not available on this machine; use cpu")

@@ -2,7 +2,7 @@
 
 A **location** is where something is seen: a lesion, a device, the boxes of a phrase. The locations of a study are
 numbered; their masks are tensors of the `phrases` target. `_assembled` makes the annotations of every study, from the
-observations in it. A phantom's scene knows these without painting anything; any other `Study` has them in its phrases.
+observations in it. A phantom's scene knows these without rendering anything; any other `Study` has them in its phrases.
 A sentence without coded findings is labelled by the rule labeller.
 """
 
@@ -47,13 +47,13 @@ class StudySentence:
     text: str
     locations: tuple[int, ...] = ()  # indices of the study's locations
     positive: frozenset[str] = frozenset()  # the findings that it says are present, or may be
-    side: str | None = None  # the one side on which all findings of its kinds lie in this study, if there is one
+    side: str | None = None  # the side, if every finding of the same kind in this study lies on it
     visible: bool | None = None  # whether it describes something visible in the image; None where unknown
     regions: tuple[str, ...] = ()
 
     @property
     def abnormal(self) -> bool:
-        """Whether it says that a condition is, or may be, present; the same definition as the evaluation's subset."""
+        """Whether it says that an abnormal finding is, or may be, present: the subset "abnormal" of the evaluation."""
         return names_condition(self.positive)
 
 
@@ -134,7 +134,7 @@ def annotate_study(study: Study, masks: MaskKind = "exact") -> tuple[StudyAnnota
             locations.append(location)
         visible = None
         if coded.coded or location is not None:
-            # The regions of a negation are where it looks, not where something is.
+            # For a negated finding, region boxes mark the area examined, not a finding.
             located = location is not None and not (masks == "regions" and coded.findings)
             visible = located or bool(positive - {NO_FINDING})
         own: tuple[int, ...] = ()
@@ -290,7 +290,7 @@ def draw_texts(study: StudyAnnotations, entry: DataEntry, stream: RandomStream) 
 
 def _label_text(study: StudyAnnotations, entry: DataEntry, stream: RandomStream) -> str:
     names = [name for name in study.labels if name != NO_FINDING]
-    if not names and (NO_FINDING in study.labels or entry.unlabeled == "negative"):
+    if not names and (NO_FINDING in study.labels or entry.missing_labels == "negative"):
         names = [NO_FINDING]
     if not names:  # nothing is known
         return "frontal chest radiograph"

@@ -1,7 +1,7 @@
 """Training batches as a function of the recipe, the batch's index and the process; no state is kept between them.
 
-So a resumed run needs no replaying, and any batch can be drawn again. Each process draws its part of one global batch:
-``N`` processes of ``b`` images see what one process of ``N * b`` sees.
+So a resumed run need not regenerate earlier batches, and any batch can be drawn again. Each process draws its
+part of one global batch: ``N`` processes of ``b`` images see what one process of ``N * b`` sees.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rightlung.core.keyed import RandomStream, key_number
 from rightlung.lexicon.side_changes import mirrored
 from rightlung.models.base import Target, TrainingBatch
 from rightlung.training.annotations import StudyAnnotations, draw_texts, hide_entities, hide_words
-from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes, on_device
+from rightlung.training.augmentation import Augmentation, apply_params, sample_params, to_device
 from rightlung.training.curves import value_at
 from rightlung.training.datasets import Dataset, LoadedStudies
 from rightlung.training.recipe import Data, DataEntry
@@ -82,10 +82,10 @@ class Mixture:
         key: Sequence[object],
         sources_per_batch: Literal["all", "one"] = "all",
         total_batches: int = 1,
-        world: int = 1,
+        world_size: int = 1,
     ) -> None:
         """``size`` is the batch size of one process, and ``total_batches`` the number of batches of the run."""
-        self.entries, self.size, self.key, self.world = entries, size, key, world
+        self.entries, self.size, self.key, self.world_size = entries, size, key, world_size
         self.sources_per_batch, self.total_batches = sources_per_batch, total_batches
         self.constant = sources_per_batch == "all" and all(
             isinstance(entry.share, int | float) and entry.probability == 1 for entry in entries
@@ -97,7 +97,7 @@ class Mixture:
         points = [point for curve in curves if isinstance(curve, list | tuple) for point in curve]
         for fraction in sorted({0.0, *(fraction for fraction, _ in points)}):
             self._chances(fraction)
-        counts = [self.counts(0, rank) for rank in range(world)]
+        counts = [self.counts(0, rank) for rank in range(world_size)]
         for index, entry in enumerate(entries):
             if self.constant and not any(own[index] for own in counts):
                 raise InputError(
@@ -114,7 +114,8 @@ class Mixture:
         shares = self._shares(
             min(1.0, batch_index / self.total_batches), RandomStream(*self.key, "entries", batch_index)
         )
-        return [self.group_size * count for count in split_by_shares(self.size * self.world // self.group_size, shares)]
+        groups = self.size * self.world_size // self.group_size
+        return [self.group_size * count for count in split_by_shares(groups, shares)]
 
     def _shares(self, fraction: float, stream: RandomStream) -> list[float]:
         shares, chances = self._chances(fraction)
@@ -137,36 +138,37 @@ class Mixture:
         return shares, chances
 
     def counts(self, batch_index: int, rank: int) -> list[int]:
-        """Return how many images one process has of each entry: distributed round-robin, so that all have as many."""
+        """Return one process's images of each entry, dealt round-robin so that every process gets the same number."""
         units = [count // self.group_size for count in self.global_counts(batch_index)]
         ends = list(accumulate(units, initial=0))
-        dealt = [(end + self.world - 1 - rank) // self.world for end in ends]  # units below each end that are its own
+        # How many of the units below each end are its own.
+        dealt = [(end + self.world_size - 1 - rank) // self.world_size for end in ends]
         return [self.group_size * (end - begin) for begin, end in pairwise(dealt)]
 
-    def studies(self, batch_index: int, entry_index: int, rank: int) -> range:
-        """Return the positions of one process's studies among all that an entry gives in the run."""
+    def study_positions(self, batch_index: int, entry_index: int, rank: int) -> range:
+        """Return the positions of one process's studies among all studies that an entry gives in the run."""
         before, own = (
             sum(self.counts(batch_index, one)[entry_index] for one in range(rank)),
             self.counts(batch_index, rank)[entry_index],
         )
-        images = self.images(entry_index)
-        return self.global_studies(batch_index, entry_index)[before // images : (before + own) // images]
+        images = self.images_per_study(entry_index)
+        return self.global_study_positions(batch_index, entry_index)[before // images : (before + own) // images]
 
-    def images(self, entry_index: int) -> int:
+    def images_per_study(self, entry_index: int) -> int:
         """Return how many images each study of an entry gives."""
         return 2 if self.entries[entry_index].mirror_pairs else 1
 
-    def global_studies(self, batch_index: int, entry_index: int) -> range:
+    def global_study_positions(self, batch_index: int, entry_index: int) -> range:
         """Return the positions of all processes' studies."""
         begin = self._begin(batch_index, entry_index)
-        return range(begin, begin + self.global_counts(batch_index)[entry_index] // self.images(entry_index))
+        return range(begin, begin + self.global_counts(batch_index)[entry_index] // self.images_per_study(entry_index))
 
     def _begin(self, batch_index: int, entry_index: int) -> int:
         if self.constant:
-            return batch_index * self.global_counts(0)[entry_index] // self.images(entry_index)
+            return batch_index * self.global_counts(0)[entry_index] // self.images_per_study(entry_index)
         while len(self._before) <= batch_index:
             last = len(self._before) - 1
-            self._before.append([self.global_studies(last, one).stop for one in range(len(self.entries))])
+            self._before.append([self.global_study_positions(last, one).stop for one in range(len(self.entries))])
         return self._before[batch_index][entry_index]
 
 
@@ -181,22 +183,22 @@ class Batches:
         device: torch.device,
         augmentation: Augmentation | None = None,
         rank: int = 0,
-        world: int = 1,
+        world_size: int = 1,
         name: str = "train",
         data: Data | None = None,
         total_batches: int = 1,
     ) -> None:
         """``data`` names targets and how entries are mixed; ``total_batches`` is the number of batches of the run."""
         self.entries, self.size, self.seed, self.device = entries, size, seed, device
-        self.augmentation, self.rank, self.world, self.name = augmentation, rank, world, name
+        self.augmentation, self.rank, self.world_size, self.name = augmentation, rank, world_size, name
         data = data or Data(train=tuple(entry for entry, _ in entries))
         self.builders = target_builders(data)
         self.mixture = Mixture(
-            [entry for entry, _ in entries], size, (seed, name), data.sources_per_batch, total_batches, world
+            [entry for entry, _ in entries], size, (seed, name), data.sources_per_batch, total_batches, world_size
         )
         self.samplers = [Sampler(len(studies), seed, name, index) for index, (_, studies) in enumerate(entries)]
 
-    def from_index(self, first: int, last: int) -> Generator[TrainingBatch, None, None]:
+    def iterate(self, first: int, last: int) -> Generator[TrainingBatch, None, None]:
         """Yield the batches from ``first`` on, up to but not including ``last``."""
 
         def own(entry_index: int) -> Iterator[list[int]]:
@@ -211,32 +213,32 @@ class Batches:
                 [self._draw(entry_index, batch_index, next(loaded[entry_index])) for entry_index in entries]
             )
 
-    def one(self, batch_index: int) -> TrainingBatch:
+    def batch_at(self, batch_index: int) -> TrainingBatch:
         """Return one batch, the same as in its turn."""
-        return next(self.from_index(batch_index, batch_index + 1))
+        return next(self.iterate(batch_index, batch_index + 1))
 
     def _own(self, entry_index: int, batch_index: int) -> list[int]:
         """Return the studies of this process's images."""
-        positions = self.mixture.studies(batch_index, entry_index, self.rank)
+        positions = self.mixture.study_positions(batch_index, entry_index, self.rank)
         own = self.samplers[entry_index].indices(positions.start, positions.stop)
-        return own * self.mixture.images(entry_index)
+        return own * self.mixture.images_per_study(entry_index)
 
     def _draw(self, entry_index: int, batch_index: int, loaded: LoadedStudies) -> TrainingBatch:
         """Draw the part of a batch that one entry gives."""
         entry, studies = self.entries[entry_index]
         words, flips = self._words(entry_index, batch_index)
         images = loaded.images[:, None].float() / 255
-        flipped = on_device(torch.tensor(flips), self.device)
-        changes = None
+        flipped = to_device(torch.tensor(flips), self.device)
+        params = None
         if self.augmentation is not None:
             generator = torch.Generator().manual_seed(
                 step_seed(self.seed, self.name, entry_index, batch_index, "augmentation")
             )
             rows, total = self._rows(entry_index, batch_index), self.mixture.global_counts(batch_index)[entry_index]
-            changes = draw_changes(images.shape, self.augmentation, generator, rows, total, self.device)
+            params = sample_params(images.shape, self.augmentation, generator, rows, total, self.device)
             if any(flips):
-                changes = replace(changes, mirrored=flipped)
-            images = apply_changes(images, changes)
+                params = replace(params, mirrored=flipped)
+            images = apply_params(images, params)
         elif any(flips):
             images = torch.where(flipped[:, None, None, None], images.flip(-1), images)
         annotations = [studies.annotations(study) for study in self._own(entry_index, batch_index)]
@@ -244,7 +246,7 @@ class Batches:
         for builder in self.builders:
             own, name = [drawn[builder.name] for _, drawn in words], builder.name
             part = BatchPart(
-                entry, annotations, loaded.columns_of(name), own, flipped, changes, loaded.grid, studies.findings
+                entry, annotations, loaded.columns_of(name), own, flipped, params, loaded.grid, studies.findings
             )
             targets[name] = builder.collate(part)
         return TrainingBatch(
@@ -258,11 +260,12 @@ class Batches:
     def _rows(self, entry_index: int, batch_index: int) -> Tensor:
         """Return the rows of this process's images in the global batch, which has all mirror images at its end."""
         own, all_studies = (
-            self.mixture.studies(batch_index, entry_index, self.rank),
-            self.mixture.global_studies(batch_index, entry_index),
+            self.mixture.study_positions(batch_index, entry_index, self.rank),
+            self.mixture.global_study_positions(batch_index, entry_index),
         )
         first = torch.arange(own.start - all_studies.start, own.stop - all_studies.start)
-        return torch.cat([first + turn * len(all_studies) for turn in range(self.mixture.images(entry_index))])
+        images_per_study = self.mixture.images_per_study(entry_index)
+        return torch.cat([first + turn * len(all_studies) for turn in range(images_per_study)])
 
     def _words(self, entry_index: int, batch_index: int) -> tuple[list[Words], list[bool]]:
         """Draw the words of this process's images, and which images are mirrored.
@@ -270,17 +273,17 @@ class Batches:
         Each image has a stream of its own, whichever process draws it.
         """
         entry = self.entries[entry_index][0]
-        all_studies = self.mixture.global_studies(batch_index, entry_index)
+        all_studies = self.mixture.global_study_positions(batch_index, entry_index)
         drawn = [
             self._drawn(entry_index, at, all_studies)
-            for at in self.mixture.studies(batch_index, entry_index, self.rank)
+            for at in self.mixture.study_positions(batch_index, entry_index, self.rank)
         ]
-        share = 0.0 if self.augmentation is None else self.augmentation.mirror
+        mirror_probability = 0.0 if self.augmentation is None else self.augmentation.mirror_probability
         words: list[Words] = []
         flips: list[bool] = []
         for image in range(self.mixture.counts(batch_index, self.rank)[entry_index]):
             texts, of_targets, stream = drawn[image % len(drawn)]
-            flip = image >= len(drawn) if entry.mirror_pairs else stream.chance(share)
+            flip = image >= len(drawn) if entry.mirror_pairs else stream.chance(mirror_probability)
             if flip:
                 # Texts without a mirror image (the lingula has no partner) are left out. Where all are such, or a
                 # target has words without one, the image stays as it is.
@@ -320,9 +323,9 @@ class Batches:
 
 
 def _hidden(text: str, entry: DataEntry, stream: RandomStream) -> str:
-    if entry.masked_words:
-        text = hide_words(text, entry.masked_words, stream)
-    return hide_entities(text, entry.masked_entities, stream) if entry.masked_entities else text
+    if entry.word_mask_probability:
+        text = hide_words(text, entry.word_mask_probability, stream)
+    return hide_entities(text, entry.entity_mask_probability, stream) if entry.entity_mask_probability else text
 
 
 def _concatenate(parts: Sequence[TrainingBatch]) -> TrainingBatch:
@@ -345,7 +348,7 @@ def _joined(parts: Sequence[Target], first: Sequence[int]) -> dict[str, Any]:
     for key, value in parts[0].items():
         if isinstance(value, Tensor):
             joined[key] = torch.cat([part[key] for part in parts])
-        elif key == "images":
+        elif key == "image_indices":
             joined[key] = [before + int(one) for before, part in zip(first, parts, strict=True) for one in part[key]]
         else:
             joined[key] = [one for part in parts for one in part[key]]

@@ -1,4 +1,4 @@
-"""Cached studies on disk, so that several runs on the same studies read or paint them once.
+"""Cached studies on disk, so that several runs on the same studies read or render them once.
 
 The key is the source, the number of studies and how they are built. Files that have changed under the same ids are not
 noticed: remove the folder then.

@@ -1,6 +1,6 @@
 """Training studies by number, whatever their source: their annotations, and their images and targets on the device.
 
-- `PhantomDataset`: phantom studies, painted on the device as they are needed.
+- `PhantomDataset`: phantom studies, rendered on the device as they are needed.
 - `SourceDataset`: studies of any source, read by worker processes as they are needed.
 - `CachedDataset`: studies of one of these, held on the device.
 
@@ -27,7 +27,7 @@ from rightlung.phantom.study import study_scene
 from rightlung.phantom.truth import known_findings
 from rightlung.studies.sources import Source
 from rightlung.training.annotations import NO_FINDING, StudyAnnotations, annotate_scene, annotate_study
-from rightlung.training.augmentation import on_device
+from rightlung.training.augmentation import to_device
 from rightlung.training.recipe import DataEntry
 from rightlung.training.targets.base import Column, RaggedTensor, StudyFrame, TargetBuilder, select_studies
 
@@ -113,7 +113,7 @@ class CachedDataset:
         problems: Sequence[str] = (),
     ) -> None:
         self.loaded, self.available_targets, self.problems = loaded, frozenset(available_targets), problems
-        self.findings = labelled(annotations)
+        self.findings = labelled_findings(annotations)
         self.annotations: Callable[[int], StudyAnnotations] = annotations.__getitem__
 
     def __len__(self) -> int:
@@ -131,12 +131,12 @@ class CachedDataset:
 
     def _select(self, numbers: Sequence[int]) -> LoadedStudies:
         images = self.loaded.images
-        chosen = on_device(torch.tensor(list(numbers), dtype=torch.long), images.device)
+        chosen = to_device(torch.tensor(list(numbers), dtype=torch.long), images.device)
         columns = {name: select_studies(column, numbers) for name, column in self.loaded.columns.items()}
         return LoadedStudies(images[chosen], self.loaded.grid, columns)
 
     @classmethod
-    def filled(
+    def from_parts(
         cls,
         parts: Iterable[tuple[LoadedStudies, list[StudyAnnotations]]],
         count: int,
@@ -163,7 +163,7 @@ class CachedDataset:
         )
 
 
-def labelled(annotations: Iterable[StudyAnnotations]) -> frozenset[str]:
+def labelled_findings(annotations: Iterable[StudyAnnotations]) -> frozenset[str]:
     """Return every finding that the labels of some study name."""
     return frozenset(name for one in annotations for name in (*one.labels, *one.absent))
 
@@ -171,7 +171,7 @@ def labelled(annotations: Iterable[StudyAnnotations]) -> frozenset[str]:
 def _stacked(built: Sequence[Any], device: torch.device) -> Column:
     if not isinstance(built[0], Tensor):
         return list(built)
-    return RaggedTensor.of(on_device(torch.cat(list(built)), device), [len(one) for one in built])
+    return RaggedTensor.of(to_device(torch.cat(list(built)), device), [len(one) for one in built])
 
 
 def _joined(parts: Sequence[Column]) -> Column:
@@ -182,7 +182,7 @@ def _joined(parts: Sequence[Column]) -> Column:
 
 
 class PhantomDataset:
-    """Phantom studies, made by worker processes and painted on the device as they are needed."""
+    """Phantom studies, made by worker processes and rendered on the device as they are needed."""
 
     def __init__(self, source: PhantomSource, options: LoadOptions) -> None:
         self.source, self.options = source, options
@@ -202,22 +202,22 @@ class PhantomDataset:
 
     def load(self, index_batches: Iterable[Sequence[int]]) -> Iterator[LoadedStudies]:
         """Yield the images and targets of each sequence of studies, in order."""
-        return map(self._loaded, self._painted(index_batches, self.options.workers))
+        return map(self._loaded, self._rendered(index_batches, self.options.workers))
 
     def cached(self, count: int, advance: Advance) -> CachedDataset:
-        """Paint the first studies and hold them."""
-        painted = self._painted(
+        """Render the first studies and hold them."""
+        rendered = self._rendered(
             self.options.chunks(count), self.options.workers if count > PHANTOMS_WITHOUT_WORKERS else 0
         )
 
         def parts() -> Iterator[tuple[LoadedStudies, list[StudyAnnotations]]]:
-            for batch in painted:
+            for batch in rendered:
                 pairs = zip(batch.scenes, batch.statements, strict=True)
                 yield self._loaded(batch), [annotate_scene(*one, self.options.entry.phrase_masks) for one in pairs]
 
-        return CachedDataset.filled(parts(), count, advance, self.available_targets)
+        return CachedDataset.from_parts(parts(), count, advance, self.available_targets)
 
-    def _painted(self, index_batches: Iterable[Sequence[int]], workers: int) -> Iterator[PhantomBatch]:
+    def _rendered(self, index_batches: Iterable[Sequence[int]], workers: int) -> Iterator[PhantomBatch]:
         stream = PhantomLoader(self.source.config, self.source.seed, self.options.size, self.options.device, workers)
         return stream.batches([self.source.indices[number] for number in numbers] for numbers in index_batches)
 
@@ -250,12 +250,12 @@ class SourceDataset:
     @cached_property
     def findings(self) -> frozenset[str]:
         """Every finding that the labels of some study name."""
-        return labelled(annotations for annotations, _ in self._known)
+        return labelled_findings(annotations for annotations, _ in self._known)
 
     @cached_property
     def available_targets(self) -> frozenset[str]:
         """The targets that at least one study has."""
-        return frozenset().union(*(available_targets for _, available_targets in self._known))
+        return frozenset().union(*(targets for _, targets in self._known))
 
     def annotations(self, number: int) -> StudyAnnotations:
         """Return the annotations of a study."""
@@ -293,13 +293,13 @@ class SourceDataset:
                 )
             self.problems.extend(unread)
 
-        return CachedDataset.filled(parts(), count, advance, available_targets, self.problems)
+        return CachedDataset.from_parts(parts(), count, advance, available_targets, self.problems)
 
     def _loaded(self, parts: Sequence[Any]) -> LoadedStudies:
         columns = {
             name: _stacked([part.columns[name] for part in parts], self.options.device) for name in parts[0].columns
         }
-        images = on_device(torch.stack([part.image for part in parts]), self.options.device)
+        images = to_device(torch.stack([part.image for part in parts]), self.options.device)
         return LoadedStudies(images, self.options.grid, columns)
 
 

@@ -62,7 +62,7 @@ def step_failure(error: Exception, step: int, learning_rate: float) -> InputErro
 
 
 @contextlib.contextmanager
-def enough_memory(where: str, what: str, advice: str) -> Iterator[None]:
+def explain_out_of_memory(where: str, what: str, advice: str) -> Iterator[None]:
     """Turn an out-of-memory error into an `InputError` that says what needed the memory and what to try."""
     try:
         yield
@@ -72,7 +72,7 @@ def enough_memory(where: str, what: str, advice: str) -> Iterator[None]:
         raise InputError(f"{where} has too little memory {what}; {advice}") from None
 
 
-def out_of_memory(size: int, accumulate: int, where: str, attempt: Callable[[int], None] | None) -> InputError:
+def out_of_memory_error(size: int, accumulate: int, where: str, attempt: Callable[[int], None] | None) -> InputError:
     """Find the largest batch size (halving) that fits by trying, and return an error that names it.
 
     Without ``attempt`` (several processes cannot try), half the size is suggested.
@@ -82,7 +82,7 @@ def out_of_memory(size: int, accumulate: int, where: str, attempt: Callable[[int
         return InputError(f"{where} has too little memory for batch_size {size}; try --set batch_size={max(1, fits)}")
     smallest = size
     while fits >= 1:
-        release()
+        free_memory()
         try:
             attempt(fits)
             break
@@ -93,7 +93,7 @@ def out_of_memory(size: int, accumulate: int, where: str, attempt: Callable[[int
                 raise
             smallest = fits
         fits //= 2
-    release()
+    free_memory()
     if not fits:
         even = "" if smallest == size else f", and even for a batch of {smallest}"
         return InputError(f"{where} has too little memory for a batch of {size}{even}")
@@ -103,7 +103,7 @@ def out_of_memory(size: int, accumulate: int, where: str, attempt: Callable[[int
     return InputError(f"{where} has too little memory for batch_size {size}; {fits} would fit: {advice}")
 
 
-def release() -> None:
+def free_memory() -> None:
     """Free unused memory."""
     gc.collect()
     if torch.cuda.is_available():

@@ -22,7 +22,7 @@ from rightlung.core.files import FolderLock, folder_lock, read_json, write_json,
 from rightlung.training.recipe import Recipe, differing_fields, recipe_text
 from rightlung.training.recipe_file import read_recipe
 
-MAY_CHANGE_ON_RESUME = ("checkpoint_every", "log_every", "card", "data.workers", "data.cache_folder")
+MAY_CHANGE_ON_RESUME = ("checkpoint_every", "log_every", "model_card", "data.workers", "data.cache_folder")
 """Fields that may change when a run is resumed, since the weights do not depend on them."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rightlung.training.weights import Weights
+from rightlung.training.weights import TrainState
 
 _WRAPPINGS = ("_forward_module.", "_original_module.", "_fsdp_wrapped_module.")
 _PREFIX = "model."  # of the module that calls the model
@@ -23,8 +23,8 @@ def named_parameters(wrapped: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         yield _plain_name(name), parameter
 
 
-class ShardedWeights(Weights):
-    """`Weights` of a module of which each process holds its shards."""
+class ShardedTrainState(TrainState):
+    """`TrainState` of a module of which each process holds its shards."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -36,7 +36,7 @@ class ShardedWeights(Weights):
         self._ema_model.load_state_dict(self._gathered(averaged=self.ema > 0))
         return self._ema_model.eval()
 
-    def tensors(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Return everything by name, for a checkpoint. All processes must call it."""
         from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 

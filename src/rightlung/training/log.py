@@ -21,7 +21,7 @@ Row = dict[str, float]
 
 _COLOURS = ("#1f5c99", "#cc5522", "#2e7d46", "#804696", "#787878", "#aa8214")
 _OTHER = ("step", "learning rate", "gradient norm", "images per second")
-_SHARES = ("validation auroc", "validation pointing")
+_SHARES, _SHARES_TITLE = ("validation auroc", "validation pointing"), "AUROC, pointing accuracy"
 
 
 class Log:
@@ -100,7 +100,7 @@ def draw_curve(log: Path, path: Path) -> Path | None:
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for name in dict.fromkeys(name for row in rows for name in row if name not in _OTHER):
         if line := [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]:
-            panels.setdefault("share" if name in _SHARES else "loss", {})[name] = line
+            panels.setdefault(_SHARES_TITLE if name in _SHARES else "loss", {})[name] = line
     if not panels:
         return None
     figure = Figure(figsize=(9, 3.5 * len(panels)), layout="constrained")
@@ -108,7 +108,7 @@ def draw_curve(log: Path, path: Path) -> Path | None:
         for colour, (name, line) in zip(cycle(_COLOURS), lines.items(), strict=False):
             marker = "o" if "validation" in name or len(line) == 1 else None
             axes.plot(*zip(*line, strict=True), color=colour, marker=marker, markerfacecolor="white", label=name)
-        axes.set(xlabel="step", ylabel=title, xlim=(0, None), **({"ylim": (0, 1)} if title == "share" else {}))
+        axes.set(xlabel="step", ylabel=title, xlim=(0, None), **({"ylim": (0, 1)} if title == _SHARES_TITLE else {}))
         axes.grid(color="#e1e1e1")
         axes.legend(fontsize="small")
     figure.supxlabel(NOT_A_MEDICAL_DEVICE, fontsize="small")
@@ -155,7 +155,7 @@ class TrainingProgress:
         self.bars.say(self.prefix + text)
 
     @contextmanager
-    def filling(self, what: str, count: int) -> Iterator[Callable[[int], None]]:
+    def loading_bar(self, what: str, count: int) -> Iterator[Callable[[int], None]]:
         """Show progress of work before the first step; yields a function to call with the number of new items."""
         done = 0
 

@@ -26,17 +26,18 @@ from rightlung.training import setup
 from rightlung.training.batches import Batches, step_seed
 from rightlung.training.checkpoint import Checkpoint, checkpoint_files, last_checkpoint, save_checkpoint
 from rightlung.training.distributed import any_process, gather
-from rightlung.training.failures import enough_memory, out_of_memory, step_failure
+from rightlung.training.failures import explain_out_of_memory, out_of_memory_error, step_failure
 from rightlung.training.folder import RunFolder
-from rightlung.training.fsdp import ShardedWeights, named_parameters
+from rightlung.training.fsdp import ShardedTrainState, named_parameters
 from rightlung.training.log import Log, Row, TensorBoard, TrainingProgress, draw_curve, out_of_patience
-from rightlung.training.metrics import Interruption, Metrics
+from rightlung.training.metrics import Metrics
 from rightlung.training.recipe import Recipe
-from rightlung.training.setup import Machine
+from rightlung.training.setup import Hardware
+from rightlung.training.signals import Interruption
 from rightlung.training.validation import validate
-from rightlung.training.weights import Weights, build_optimizer, frozen_copy, learning_rate_at, set_learning_rate
+from rightlung.training.weights import TrainState, build_optimizer, frozen_copy, learning_rate_at, set_learning_rate
 
-__all__ = ["Machine", "TrainingOutcome", "train"]
+__all__ = ["Hardware", "TrainingOutcome", "train"]
 
 VALIDATION = "validation "
 SMALLER = "try a smaller batch_size or a smaller model"
@@ -65,7 +66,7 @@ def train(
     *,
     resume: bool = False,
     restart: bool = False,
-    machine: Machine | None = None,
+    hardware: Hardware | None = None,
     progress: TrainingProgress | None = None,
 ) -> TrainingOutcome:
     """Train by a recipe into a folder.
@@ -73,7 +74,7 @@ def train(
     ``resume`` continues from the last checkpoint there; ``restart`` removes the checkpoints and trains from step 0.
     Ctrl-C writes a checkpoint after the current step and raises `KeyboardInterrupt`.
     """
-    fabric = setup.launch(recipe, machine or Machine())
+    fabric = setup.launch(recipe, hardware or Hardware())
     folder, rank = RunFolder(Path(out)), fabric.global_rank
     progress = progress if progress is not None and rank == 0 else TrainingProgress(shown=rank == 0)
     if (done := folder.check(recipe, resume, restart)) is not None:
@@ -87,7 +88,7 @@ def train(
     with folder.locked() if rank == 0 else contextlib.nullcontext():
         if rank == 0:
             folder.begin(recipe, restart)
-        sharded = machine is not None and machine.strategy == "fsdp"
+        sharded = hardware is not None and hardware.strategy == "fsdp"
         return _Training(recipe, folder, fabric, sharded, progress).run()
 
 
@@ -98,35 +99,36 @@ class _Training:
         self, recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, progress: TrainingProgress
     ) -> None:
         self.recipe, self.folder, self.fabric, self.progress = recipe, folder, fabric, progress
-        self.rank, self.world, self.device = fabric.global_rank, fabric.world_size, str(fabric.device)
-        self.gather: Gather | None = gather if self.world > 1 else None
+        self.rank, self.world_size, self.device = fabric.global_rank, fabric.world_size, str(fabric.device)
+        self.gather: Gather | None = gather if self.world_size > 1 else None
         self.batch: TrainingBatch | None = None
         self.entries = setup.open_datasets(recipe, fabric.device, progress)
         self.validation, self.unread = (
             setup.validation_batches(recipe, fabric.device, progress) if self.rank == 0 else ([], ())
         )
         # Validation losses are compared across steps, so their weights must not change.
-        self._final_weights = recipe.loss_weights(recipe.schedule.steps)
+        self._final_loss_weights = recipe.loss_weights(recipe.schedule.steps)
         self.model = self._initial_model()
         self._set_up_optimizer(sharded)
-        self.start = self._resume()
-        self.batches = self._batches(recipe.batch_size, self.rank, self.world)
+        self.first_step = self._resume()
+        self.batches = self._batches(recipe.batch_size, self.rank, self.world_size)
         self.metrics = Metrics(recipe, fabric, folder, self.batches)
-        self.log = Log(folder.log, self.start) if self.rank == 0 else None
-        self.board = TensorBoard(folder.board, self.start) if self.rank == 0 else None
+        self.log = Log(folder.log, self.first_step) if self.rank == 0 else None
+        self.board = TensorBoard(folder.board, self.first_step) if self.rank == 0 else None
         self.last: Row = {name: value for row in (self.log.rows if self.log else []) for name, value in row.items()}
 
-    def _batches(self, size: int, rank: int = 0, world: int = 1) -> Batches:
+    def _batches(self, size: int, rank: int = 0, world_size: int = 1) -> Batches:
         recipe = self.recipe
         given = self.entries, size, recipe.seed, self.fabric.device, recipe.augmentation
         total = recipe.schedule.steps * recipe.gradient_accumulation
-        return Batches(*given, rank=rank, world=world, data=recipe.data, total_batches=total)
+        return Batches(*given, rank=rank, world_size=world_size, data=recipe.data, total_batches=total)
 
     def _initial_model(self) -> nn.Module:
         """Load the model before the first step, saved once so that all processes and resumed runs start from it."""
-        maker = setup.model_class(self.recipe.model.kind)  # in every process: loading the folder needs the class
+        # In every process: loading the folder needs the class.
+        model_class = setup.trainable_class(self.recipe.model.kind)
         if self.rank == 0 and not self.folder.start.is_dir():
-            setup.save_initial_model(self.recipe, maker, self.folder, self.entries)
+            setup.save_initial_model(self.recipe, model_class, self.folder, self.entries)
         self.fabric.barrier()
         model: nn.Module = load_folder(self.folder.start).train()
         if self.fabric.device.type == "cuda":
@@ -142,8 +144,8 @@ class _Training:
         self.optimizer = self.fabric.setup_optimizers(self.plain_optimizer)
         # Without Fabric's own wrapper, which FSDP does not know.
         inner = getattr(self.wrapped, "_forward_module", self.wrapped)
-        kind = ShardedWeights if sharded else Weights
-        self.weights = kind(self.model, ema_model, inner, self.plain_optimizer, self.recipe.ema)
+        kind = ShardedTrainState if sharded else TrainState
+        self.state = kind(self.model, ema_model, inner, self.plain_optimizer, self.recipe.ema)
 
     def _resume(self) -> int:
         """Load the last checkpoint, if any, and return its step."""
@@ -156,16 +158,16 @@ class _Training:
             return 0
         if not files[-1].stem.endswith(f"-{checkpoint.step:08d}"):
             self.progress.tell(f"{files[-1]} is damaged; the run continues from step {checkpoint.step}")
-        setup.check_same_data(checkpoint, self.entries, self.world)
-        self.weights.load(checkpoint.tensors)
+        setup.check_same_data(checkpoint, self.entries, self.world_size)
+        self.state.load_state_dict(checkpoint.tensors)
         self.fabric.strategy.precision.load_state_dict(checkpoint.metadata["precision"])
         return checkpoint.step
 
     def run(self) -> TrainingOutcome:
         steps, parts = self.recipe.schedule.steps, self.recipe.gradient_accumulation
-        step, done = self.start, self._out_of_patience()
-        batches = self.batches.from_index(step * parts, steps * parts)
-        images_per_step = self.recipe.batch_size * parts * self.world
+        step, done = self.first_step, self._out_of_patience()
+        batches = self.batches.iterate(step * parts, steps * parts)
+        images_per_step = self.recipe.batch_size * parts * self.world_size
         began = time.monotonic()
         with (
             contextlib.closing(batches),
@@ -197,7 +199,7 @@ class _Training:
         self.metrics.add_norm(step, norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.weights.update_ema(step + 1)
+        self.state.update_ema(step + 1)
 
     def _guarded_step(self, step: int, batches: Iterator[TrainingBatch]) -> None:
         """Train one step; explain out-of-memory errors and overflowing updates."""
@@ -210,12 +212,12 @@ class _Training:
         self.batch = None
         if failure is not None:
             raise failure
-        attempt = partial(self._try_batch_size, step) if self.world == 1 else None
-        raise out_of_memory(self.recipe.batch_size, self.recipe.gradient_accumulation, self.device, attempt)
+        attempt = partial(self._try_batch_size, step) if self.world_size == 1 else None
+        raise out_of_memory_error(self.recipe.batch_size, self.recipe.gradient_accumulation, self.device, attempt)
 
     def _try_batch_size(self, step: int, size: int) -> None:
         """Run forward and backward once with another batch size."""
-        batch = self._batches(size).one(step)
+        batch = self._batches(size).batch_at(step)
         try:
             with self.fabric.autocast():
                 loss = _weighted_sum(self.model(batch, None), self.recipe.loss_weights(step))
@@ -226,13 +228,13 @@ class _Training:
     def _after_step(self, step: int, interruption: Interruption) -> bool:
         """Log, validate and save a checkpoint where these are due; return whether training is over early."""
         recipe, last = self.recipe, step == self.recipe.schedule.steps
-        stop = interruption.requested if self.world == 1 else False
+        stop = interruption.requested if self.world_size == 1 else False
         at_checkpoint = step % recipe.checkpoint_every == 0 or last or stop
         at_validation = recipe.data.validation is not None and (step % recipe.data.validation.every == 0 or last)
         if not (at_checkpoint or at_validation or step % recipe.log_every == 0):
             return False
         row = self.metrics.row(step)  # waits for the device; a NaN loss ends the run here
-        if self.world > 1:  # all processes stop at the same step
+        if self.world_size > 1:  # all processes stop at the same step
             stop = any_process(self.fabric, interruption.requested)
             at_checkpoint = at_checkpoint or stop
         if at_checkpoint or at_validation:
@@ -254,17 +256,17 @@ class _Training:
         """End the run if this step made the weights, or the loss they give, NaN: such weights are not saved."""
         if self.batch is None:
             return
-        self.metrics.check_weights(step, self.batch, {}, self.weights.finite())
-        with enough_memory(self.device, f"to check the loss of a batch of {self.recipe.batch_size}", SMALLER):
+        self.metrics.check_weights(step, self.batch, {}, self.state.finite())
+        with explain_out_of_memory(self.device, f"to check the loss of a batch of {self.recipe.batch_size}", SMALLER):
             self.metrics.check_weights(step, self.batch, _evaluate(self.wrapped, self.batch, self.gather), True)
 
     def _validate(self, step: int) -> Row:
-        model, settings = self.weights.ema_model(), self.recipe.data.validation
+        model, settings = self.state.ema_model(), self.recipe.data.validation
         found: Row = {}
         if self.rank == 0 and self.validation and settings is not None:
             size = len(self.validation[0])
-            with enough_memory(self.device, f"to validate with {size} images at a time", SMALLER):
-                found = validate(model, self.validation, self._final_weights, settings.grounded_phrases)
+            with explain_out_of_memory(self.device, f"to validate with {size} images at a time", SMALLER):
+                found = validate(model, self.validation, self._final_loss_weights, settings.grounded_phrases)
             self.metrics.check_validation(step, self.validation[0], found)
         self.fabric.barrier()
         return found
@@ -277,12 +279,12 @@ class _Training:
             self.progress.show(step, row["loss"])
 
     def _save(self, step: int) -> None:
-        tensors = self.weights.tensors()
+        tensors = self.state.state_dict()
         if self.rank == 0:
             metadata = {
                 "precision": self.fabric.strategy.precision.state_dict(),
                 "studies": [len(studies) for _, studies in self.entries],
-                "processes": self.world,
+                "processes": self.world_size,
             }
             save_checkpoint(self.folder.checkpoints, Checkpoint(step, tensors, metadata))
         self.fabric.barrier()
@@ -292,13 +294,13 @@ class _Training:
         return any_process(self.fabric, here)
 
     def _finish(self, step: int, seconds: float) -> TrainingOutcome:
-        if not self.weights.finite():  # resumed from a checkpoint of the last step
+        if not self.state.finite():  # resumed from a checkpoint of the last step
             raise InputError(f"{self.folder.checkpoints}: the weights after step {step} contain NaN or infinity")
-        trained, last = self.weights.ema_model(), self.last
+        trained, last = self.state.ema_model(), self.last
         outcome = TrainingOutcome(
             model=str(self.folder.model),
             steps=step,
-            resumed_from=self.start,
+            resumed_from=self.first_step,
             loss=last.get("loss", math.nan),
             validation={
                 name.removeprefix(VALIDATION): value for name, value in last.items() if name.startswith(VALIDATION)
@@ -313,7 +315,7 @@ class _Training:
         if self.rank == 0:
             if self.board is not None:
                 self.board.close()
-            save_model(trained, self.folder.model, self.recipe.card)  # type: ignore[arg-type]  # checked at the start
+            save_model(trained, self.folder.model, self.recipe.model_card)  # type: ignore[arg-type]  # checked at the start
             draw_curve(self.folder.log, self.folder.curve)
             self.folder.finish(asdict(outcome))
         self.fabric.barrier()

@@ -1,12 +1,9 @@
-"""Losses and gradient norms between two rows of the log, checks for NaN, and interruption by Ctrl-C."""
+"""Losses and gradient norms between two rows of the log, and checks for NaN."""
 
 from __future__ import annotations
 
 import math
-import signal
-import threading
 from collections.abc import Iterable, Mapping
-from types import FrameType
 from typing import Any
 
 import torch
@@ -68,7 +65,7 @@ class Metrics:
         if not self._any(bool(bad)):
             return
         (step, part), values = min(bad.items())
-        batch = self.batches.one(step * self.recipe.gradient_accumulation + part)  # drawn again
+        batch = self.batches.batch_at(step * self.recipe.gradient_accumulation + part)  # drawn again
         raise self._failure(step, part, batch, dict(zip(self.names, values[1:], strict=True)), "the gradient")
 
     def check_weights(self, step: int, batch: TrainingBatch, terms: Mapping[str, Tensor], finite: bool) -> None:
@@ -114,26 +111,3 @@ class Metrics:
 
 def _finite(values: Iterable[float]) -> bool:
     return all(math.isfinite(value) for value in values)
-
-
-class Interruption:
-    """Turns Ctrl-C and SIGTERM into a flag that is checked after each step; the second one interrupts at once."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():
-            for kind in (signal.SIGINT, signal.SIGTERM):
-                self._before[kind] = signal.signal(kind, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for kind, before in self._before.items():
-            signal.signal(kind, before)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True

@@ -45,17 +45,17 @@ class DataEntry:
     paired_text: PairedText = "sentence"  # what an image is paired with
     texts_per_image: int = 1
     pairing: Literal["own", "random"] = "own"  # random: texts of another study, as a control
-    masked_words: float = 0.0  # share of a text's words that are hidden
-    masked_entities: float = 0.0  # share of a text's clinical entities (findings, regions, devices) that are hidden
+    word_mask_probability: float = 0.0  # that a word of a text is hidden
+    entity_mask_probability: float = 0.0  # the same for a clinical entity (finding, region, device)
     mirror_pairs: bool = False  # half of the images are the mirror images of the others, with mirrored words
     few_shot_studies: int | None = None  # use only the first so many studies with a location, with fixed phrases
     phrases_per_image: int = 0  # asked of each image
     positive_share: float = 0.6  # of the study's own phrases: those that describe something visible
-    from_other_studies: float = 0.0  # share of phrases taken from another study, false here
-    sides_swapped: float = 0.0  # share of phrases with left and right swapped, false here
-    without_side: float = 0.0  # share of the phrases about one side whose words for the side are left out
-    prompt_share: float = 0.0  # share of phrases that are prompts for a finding
-    unlabeled: Literal["negative", "unknown"] = "unknown"  # what a missing label means
+    other_study_probability: float = 0.0  # that a phrase is of another study, and false here
+    swapped_side_probability: float = 0.0  # that a phrase has left and right swapped, and is false here
+    drop_side_probability: float = 0.0  # that one of the study's own phrases about one side does not name it
+    prompt_probability: float = 0.0  # that one of the study's own phrases is a prompt for a finding
+    missing_labels: Literal["negative", "unknown"] = "unknown"  # what a missing label means
     phrase_masks: MaskKind = "exact"  # their masks or boxes, or the boxes of their regions, or none
 
 
@@ -69,14 +69,18 @@ class Validation:
     words_from: Literal["sentences", "labels"] = "sentences"
     paired_text: PairedText = "sentence"
     phrases_per_image: int = 4
-    prompt_share: float = 0.0
-    unlabeled: Literal["negative", "unknown"] = "unknown"
+    prompt_probability: float = 0.0
+    missing_labels: Literal["negative", "unknown"] = "unknown"
     phrase_masks: MaskKind = "exact"
     few_shot_studies: int | None = None
-    grounded_phrases: int = 100  # located phrases that a model with a map is scored on
+    grounded_phrases: int = 100  # phrases with a mask that a model with a map is scored on
 
     def entry(self) -> DataEntry:
-        """Return it as an entry whose phrases are the study's own."""
+        """Convert to a DataEntry without swapped or borrowed phrases.
+
+        ``positive_share`` is 0.6, the default of training. With ``few_shot_studies`` it is 1.0: only phrases with a
+        location are asked.
+        """
         shared = {entry.name: getattr(self, entry.name) for entry in fields(DataEntry) if hasattr(self, entry.name)}
         return DataEntry(**shared, positive_share=0.6 if self.few_shot_studies is None else 1.0)
 
@@ -138,7 +142,7 @@ class Recipe:
     seed: int = 0
     checkpoint_every: int = 500
     log_every: int = 20
-    card: str | None = None  # README.md of the trained model
+    model_card: str | None = None  # README.md of the trained model
 
     def loss_weights(self, step: int) -> dict[str, float]:
         """Return the weights of the loss terms at a step, counted from 0."""
@@ -170,26 +174,24 @@ class Recipe:
         for number, entry in enumerate(self.data.train):
             check_curve(entry.share, f"data.train[{number}].share")
             check_curve(entry.probability, f"data.train[{number}].probability", 0, 1)
-            for name in ("from_other_studies", "sides_swapped", "without_side"):
+            for name in ("other_study_probability", "swapped_side_probability", "drop_side_probability"):
                 if getattr(entry, name) > 0 and not entry.phrases_per_image:
                     raise InputError(
                         f"data.train[{number}].{name} needs data.train[{number}].phrases_per_image of at least 1"
                     )
             if entry.share == 0:
                 raise InputError(f"data.train[{number}].share must be above 0; got {entry.share}")
-            if entry.from_other_studies + entry.sides_swapped > 1:
+            if entry.other_study_probability + entry.swapped_side_probability > 1:
                 raise InputError(
-                    f"data.train[{number}]: from_other_studies and sides_swapped must not exceed 1 together; "
-                    f"got {entry.from_other_studies} and {entry.sides_swapped}"
+                    f"data.train[{number}]: other_study_probability and swapped_side_probability must not exceed 1 "
+                    f"together; got {entry.other_study_probability} and {entry.swapped_side_probability}"
                 )
 
 
 _NAMES: dict[tuple[float, float], str] = {
-    (
-        0,
-        1,
-    ): "positive_share from_other_studies sides_swapped without_side prompt_share masked_words masked_entities betas "
-    "final_learning_rate_factor ema shift blur cutout mirror",
+    (0, 1): "positive_share other_study_probability swapped_side_probability drop_side_probability prompt_probability "
+    "word_mask_probability entity_mask_probability mirror_probability betas final_learning_rate_factor ema shift blur "
+    "cutout",
     (0, 10): "scale shear brightness contrast gamma noise",
     (0, 180): "rotation",
     (0, 1000): "phrases_per_image",

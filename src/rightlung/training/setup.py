@@ -26,25 +26,25 @@ from rightlung.training.batches import Batches
 from rightlung.training.cache import DiskCache
 from rightlung.training.checkpoint import Checkpoint
 from rightlung.training.datasets import Advance, CachedDataset, Dataset, LoadOptions, PhantomDataset, SourceDataset
-from rightlung.training.failures import enough_memory
+from rightlung.training.failures import explain_out_of_memory
 from rightlung.training.folder import RunFolder
 from rightlung.training.log import TrainingProgress
 from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.recipe_file import STAGE, shipped_recipes
 from rightlung.training.targets import target_builders
-from rightlung.training.targets.phrases import swappable
+from rightlung.training.targets.phrases import side_swapped_sentences
 
 Entries = list[tuple[DataEntry, Dataset]]
 
 CACHE_WHOLE_BELOW = 50_000
-"""Sources with fewer studies are held on the device as a whole, unless ``cached`` says otherwise."""
+"""Sources with fewer studies are held on the device as a whole, unless ``cached_studies`` says otherwise."""
 TOKENIZER_STUDIES = 5000
 """Studies of each source whose sentences a new tokenizer learns from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """What a run runs on. The recipe says nothing of it."""
+class Hardware:
+    """Hardware settings for Fabric; not part of the recipe."""
 
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     devices: int = 1
@@ -52,18 +52,18 @@ class Machine:
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
 
 
-def launch(recipe: Recipe, machine: Machine) -> Any:
+def launch(recipe: Recipe, hardware: Hardware) -> Any:
     """Start the processes. Raise `InputError` if the requested hardware is not available."""
     from lightning.fabric import Fabric
 
     torch.set_float32_matmul_precision("high")  # of matrix units on a GPU; a CPU's products stay as they are
-    strategy: Any = machine.strategy
-    many = machine.devices * machine.nodes > 1
+    strategy: Any = hardware.strategy
+    many = hardware.devices * hardware.nodes > 1
     if strategy == "ddp" or (strategy == "auto" and many):
         strategy = "ddp_find_unused_parameters_true"  # a batch without phrases leaves some heads without gradient
     try:
         fabric = Fabric(
-            accelerator=machine.accelerator, devices=machine.devices, num_nodes=machine.nodes,
+            accelerator=hardware.accelerator, devices=hardware.devices, num_nodes=hardware.nodes,
             strategy=strategy, precision=recipe.precision,
         )  # fmt: skip
         fabric.launch()
@@ -104,7 +104,7 @@ def _open(entry: DataEntry, recipe: Recipe, device: torch.device, progress: Trai
     with contextlib.ExitStack() as stack:
 
         def advance(what: str, count: int) -> Callable[[int], None]:
-            return stack.enter_context(progress.filling(what, count))
+            return stack.enter_context(progress.loading_bar(what, count))
 
         studies = open_studies(entry, recipe.data, device, advance, field)
     if problems := studies.problems:
@@ -130,13 +130,13 @@ def open_studies(
     if not len(source):
         raise InputError(f"{field}.source: {entry.source} has no studies")
     options = LoadOptions(entry, data.image_size, data.mask_grid, target_builders(data), device, data.workers)
-    painted = entry.phrase_masks != "regions" and all(builder.can_build_rendered(entry) for builder in options.built)
+    rendered = entry.phrase_masks != "regions" and all(builder.can_build_rendered(entry) for builder in options.built)
     studies: PhantomDataset | SourceDataset
-    if phantom is not None and painted:
+    if phantom is not None and rendered:
         studies = PhantomDataset(phantom, options)
         count = entry.cached_studies
     else:
-        if phantom is not None and not sized:  # the same images as painted ones
+        if phantom is not None and not sized:  # the same images as rendered ones
             source = open_source(f"{entry.source}&size={data.image_size}")
         studies = SourceDataset(source, options)
         count = (
@@ -156,7 +156,9 @@ def open_studies(
         raise InputError(f"{field}.cached_studies: {count} is more than the {len(studies)} studies of {entry.source}")
     what = f"to hold the {count:,} studies of {field}, {data.image_size} pixels a side"
     disk = None if data.cache_folder is None else DiskCache(data.cache_folder, source, count, options)
-    with enough_memory(str(device), what, f"try fewer, such as --set {field}.cached_studies={max(1, count // 2)}"):
+    with explain_out_of_memory(
+        str(device), what, f"try fewer, such as --set {field}.cached_studies={max(1, count // 2)}"
+    ):
         cached = None if disk is None else disk.read(device)
         if cached is None:
             cached = studies.cached(count, advance(f"caching {entry.source.partition('?')[0]}", count))
@@ -172,11 +174,11 @@ def check_available(entry: DataEntry, studies: Dataset, field: str) -> None:
     by_labels, located = entry.words_from == "labels", any(sentence.locations for sentence in sentences)
     labels = (
         bool(studies.findings)
-        if entry.unlabeled == "negative"
+        if entry.missing_labels == "negative"
         else any(one.labels or one.absent for one in annotations)
     )
     sided = [sentence for sentence in sentences if sentence.visible and sentence.side is not None]
-    own = any(sentence.visible is not None for sentence in sentences) or (labels and entry.prompt_share != 0)
+    own = any(sentence.visible is not None for sentence in sentences) or (labels and entry.prompt_probability != 0)
     lent = any(sentence.locations and sentence.positive for sentence in sentences) and any(
         one.absent for one in annotations
     )
@@ -194,12 +196,27 @@ def check_available(entry: DataEntry, studies: Dataset, field: str) -> None:
                 "a phrase with a mask or a box; set phrase_masks: none",
             ),
             ("phrase_masks", entry.phrase_masks == "regions", located, "a phrase with the box of a region"),
-            ("from_other_studies", entry.from_other_studies > 0, lent, "a sentence that is false of another study"),
-            ("sides_swapped", entry.sides_swapped > 0, any(map(swappable, annotations)), one_side),
-            ("without_side", entry.without_side > 0, any(without_side(one.text) for one in sided), one_side),
+            (
+                "other_study_probability",
+                entry.other_study_probability > 0,
+                lent,
+                "a sentence that is false of another study",
+            ),
+            (
+                "swapped_side_probability",
+                entry.swapped_side_probability > 0,
+                any(map(side_swapped_sentences, annotations)),
+                one_side,
+            ),
+            (
+                "drop_side_probability",
+                entry.drop_side_probability > 0,
+                any(without_side(one.text) for one in sided),
+                one_side,
+            ),
         ]
-    for name, wanted, available_targets, what in needs:
-        if wanted and not available_targets:
+    for name, wanted, available, what in needs:
+        if wanted and not available:
             raise InputError(f"{field}.{name}: no study of {entry.source} has {what}")
 
 
@@ -239,30 +256,30 @@ def validation_batches(
         try:
             check_available(entry, studies, "data.validation")
         except InputError as error:
-            progress.tell(f"{error}; losses that learn from phrases say nothing there")
+            progress.tell(f"{error}; mask losses may be 0 in validation")
     batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation", data=recipe.data)
     what = f"to hold the {len(studies):,} studies of data.validation as batches"
     advice = f"try fewer, such as --set data.validation.cached_studies={max(1, len(studies) // 2)}"
-    with enough_memory(str(device), what, advice):
-        return list(batches.from_index(0, len(studies) // size)), studies.problems
+    with explain_out_of_memory(str(device), what, advice):
+        return list(batches.iterate(0, len(studies) // size)), studies.problems
 
 
-def save_initial_model(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) -> None:
+def save_initial_model(recipe: Recipe, model_class: Any, folder: RunFolder, entries: Entries) -> None:
     """Write the model before the first step."""
     start: Any = None
     if recipe.model.start is not None:
         found = _start_folder(recipe.model.start, folder)
         start = load_folder(found.path, links_within=found.links_within)
-        maker = maker or type(start)
-    config = model_config(recipe, maker)
+        model_class = model_class or type(start)
+    config = model_config(recipe, model_class)
     try:
         if start is None:
-            model = maker.create(config, _sample_texts(entries), recipe.seed)
+            model = model_class.create(config, _sample_texts(entries), recipe.seed)
         elif recipe.model.kind is not None:
-            model = maker.from_encoders(start, config, _sample_texts(entries), recipe.seed)
+            model = model_class.from_encoders(start, config, _sample_texts(entries), recipe.seed)
         else:  # some fields changed, with the weights that it has
             changed = _merged(start.to_config(), config)
-            model = maker.from_parts(changed, start.tensors(), start.extra_files()) if config else start
+            model = model_class.from_parts(changed, start.tensors(), start.extra_files()) if config else start
     except InputError as error:
         raise InputError(f"model.config: {error}") from None
     if not isinstance(model, Trainable) or not isinstance(model, nn.Module):
@@ -274,32 +291,32 @@ def save_initial_model(recipe: Recipe, maker: Any, folder: RunFolder, entries: E
 
 def check_model(recipe: Recipe, folder: RunFolder) -> None:
     """Refuse an unknown kind of model, and a configuration or loss that it does not have. No data is needed."""
-    maker, config = model_class(recipe.model.kind), {}
+    model_class, config = trainable_class(recipe.model.kind), {}
     if recipe.model.start is not None:
         start = _start_folder(recipe.model.start, folder)
         described = read_config(start.path, links_within=start.links_within)
-        if maker is not None and not callable(getattr(maker, "from_encoders", None)):
+        if model_class is not None and not callable(getattr(model_class, "from_encoders", None)):
             raise InputError(f"model: a {recipe.model.kind} takes no encoders of another model; give kind or start")
-        if maker is None:
-            maker, config = class_of(described.kind), described.config
-    config = _merged(config, model_config(recipe, maker))
+        if model_class is None:
+            model_class, config = class_of(described.kind), described.config
+    config = _merged(config, model_config(recipe, model_class))
     try:
-        if (config_type := getattr(maker, "config_type", None)) is not None:
+        if (config_type := getattr(model_class, "config_type", None)) is not None:
             read_settings(config_type, config)
     except InputError as error:
         raise InputError(f"model.config: {error}") from None
 
 
-def model_config(recipe: Recipe, maker: Any) -> dict[str, Any]:
+def model_config(recipe: Recipe, model_class: Any) -> dict[str, Any]:
     """Return the recipe's model.config; a class with ``loss_names`` also gets the names of the recipe's losses."""
-    config, known = dict(recipe.model.config), getattr(maker, "loss_names", None)
+    config, known = dict(recipe.model.config), getattr(model_class, "loss_names", None)
     if known is None:
         return config
     if "losses" in config:
         raise InputError("model.config.losses: remove it; the recipe's losses name the losses and their weights")
     for name in recipe.losses:
         if name not in known:
-            raise InputError(f"losses: {unknown_name(f'loss of {maker.__name__}', name, known)}")
+            raise InputError(f"losses: {unknown_name(f'loss of {model_class.__name__}', name, known)}")
     return config | {"losses": list(recipe.losses)}
 
 
@@ -327,20 +344,20 @@ def _merged(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     return merged
 
 
-def model_class(kind: str | None) -> Any:
+def trainable_class(kind: str | None) -> Any:
     """Return the class of a kind, or the one that ``module:Class`` names, which is registered by its own kind."""
     if kind is None:
         return None
     if not IMPORT_PATH.fullmatch(kind):
-        maker = class_of(kind)
+        model_class = class_of(kind)
     else:
-        maker = import_object(kind)
-        own = getattr(maker, "kind", None)
+        model_class = import_object(kind)
+        own = getattr(model_class, "kind", None)
         if isinstance(own, str) and own not in kinds():
             register(own, kind)
-    if not callable(getattr(maker, "create", None)):
+    if not callable(getattr(model_class, "create", None)):
         raise InputError(f"model.kind: {kind!r} has no create(config, texts, seed) and cannot be trained anew")
-    return maker
+    return model_class
 
 
 def _sample_texts(entries: Entries) -> Iterator[str]:

@@ -20,7 +20,9 @@ GROUNDING_BATCH_SIZE = 16
 
 
 @torch.no_grad()
-def validate(model: nn.Module, batches: Sequence[TrainingBatch], weights: Mapping[str, float], grounded: int) -> Row:
+def validate(
+    model: nn.Module, batches: Sequence[TrainingBatch], loss_weights: Mapping[str, float], max_grounded_phrases: int
+) -> Row:
     """Return the loss and its terms on fixed batches and, for a `Grounder`, AUROC and pointing accuracy.
 
     Contrastive terms depend on the batch size, which is that of training.
@@ -33,17 +35,17 @@ def validate(model: nn.Module, batches: Sequence[TrainingBatch], weights: Mappin
     count = sum(map(len, batches))
     row = {f"validation {name}": value / count for name, value in totals.items()}
     row["validation loss"] = sum(
-        weight * row[f"validation {name}"] for name, weight in weights.items() if f"validation {name}" in row
+        weight * row[f"validation {name}"] for name, weight in loss_weights.items() if f"validation {name}" in row
     )
     # NaN weights give NaN maps, too; the loss reports them.
-    if isinstance(model, Grounder) and grounded and math.isfinite(row["validation loss"]):
-        row |= _pointing(model, batches, grounded)
+    if isinstance(model, Grounder) and max_grounded_phrases and math.isfinite(row["validation loss"]):
+        row |= _pointing(model, batches, max_grounded_phrases)
     return row
 
 
-def _pointing(model: Grounder, batches: Sequence[TrainingBatch], grounded: int) -> Row:
-    """Score the maps of the first ``grounded`` located phrases on the grid of their masks."""
-    asked = list(islice(_located(batches), grounded))
+def _pointing(model: Grounder, batches: Sequence[TrainingBatch], max_grounded_phrases: int) -> Row:
+    """Score the maps of the first ``max_grounded_phrases`` phrases with masks, on the grid of these."""
+    asked = list(islice(_phrases_with_masks(batches), max_grounded_phrases))
     if not asked:
         return {}
     images, texts, masks = zip(*asked, strict=True)
@@ -58,11 +60,11 @@ def _pointing(model: Grounder, batches: Sequence[TrainingBatch], grounded: int) 
     return {f"validation {name}": float(np.nanmean(found[name])) for name in ("auroc", "pointing")}
 
 
-def _located(batches: Sequence[TrainingBatch]) -> Iterator[tuple[Image, str, NDArray[np.bool_]]]:
+def _phrases_with_masks(batches: Sequence[TrainingBatch]) -> Iterator[tuple[Image, str, NDArray[np.bool_]]]:
     for batch in batches:
         phrases = batch.target("phrases")
-        for phrase in torch.nonzero(phrases["located"]).flatten().tolist():
+        for phrase in torch.nonzero(phrases["has_mask"]).flatten().tolist():
             mask = (phrases["masks"][phrase] > 0.5).cpu().numpy()
             if mask.any():
-                image = batch.images[phrases["images"][phrase], 0].float().cpu().numpy()
+                image = batch.images[phrases["image_indices"][phrase], 0].float().cpu().numpy()
                 yield image, phrases["texts"][phrase], mask

@@ -56,8 +56,8 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
         group["lr"] = learning_rate * group["factor"]
 
 
-class Weights:
-    """The state that training changes. ``model`` is the plain module, ``wrapped`` the one that runs."""
+class TrainState:
+    """Weights, their EMA and the optimizer. ``model`` is the plain module, ``wrapped`` the one that runs."""
 
     def __init__(
         self, model: nn.Module, ema_model: nn.Module, wrapped: nn.Module, optimizer: torch.optim.Optimizer, ema: float
@@ -87,7 +87,7 @@ class Weights:
         trained = [*self.wrapped.parameters(), *(self._ema_parameters if self.ema > 0 else ())]
         return bool(torch.stack([value.detach().isfinite().all() for value in trained]).all())
 
-    def tensors(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Return everything by name, for a checkpoint. All processes must call it."""
         found = {f"weights/{name}": value for name, value in self.model.state_dict().items()}
         if self.ema > 0:
@@ -99,8 +99,8 @@ class Weights:
                     found[f"optimizer/{names[number]}/{key}"] = torch.as_tensor(value)
         return found
 
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what `tensors` returned."""
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore what `state_dict` returned."""
         weights, average, flat = (
             {name.removeprefix(part): value for name, value in tensors.items() if name.startswith(part)}
             for part in ("weights/", "ema/", "optimizer/")

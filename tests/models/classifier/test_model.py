@@ -17,7 +17,7 @@ from rightlung.explain import grad_cam
 from rightlung.models.base import TrainingBatch
 from rightlung.models.classifier import Classifier
 from rightlung.models.classifier import model as classifier_module
-from rightlung.models.classifier.losses import ClassifierStep, finding_masks, label_bce, mask_bce
+from rightlung.models.classifier.losses import LossInputs, finding_masks, label_bce, mask_bce
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox
 from tests.models.classifier.tiny import tiny_classifier
@@ -75,7 +75,7 @@ def test_the_default_is_a_resnet_18_on_14_by_14_cells() -> None:
 
 
 def test_an_image_is_judged_the_same_alone_and_among_others(model: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifier_module, "IMAGES_AT_ONCE", 2)
+    monkeypatch.setattr(classifier_module, "IMAGE_BATCH_SIZE", 2)
     given = images(*[(64, 64)] * 5)
     together = model.classify(given)
     alone = np.concatenate([model.classify([image]) for image in given])
@@ -251,13 +251,13 @@ def test_masks_are_those_of_the_located_phrases_that_name_a_finding() -> None:
     masks[3:] = 1.0
     phrases = {
         "texts": ["left effusion", "right pleural effusion", "small nodule", "nodule", "left shoe"],
-        "images": [0, 0, 1, 1, 1],
+        "image_indices": [0, 0, 1, 1, 1],
         "present": torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0]),
-        "located": torch.tensor([True, True, True, True, True]),
+        "has_mask": torch.tensor([True, True, True, True, True]),
         "masks": masks,
     }
     labels = [[1.0, 0.0], [math.nan, 1.0]]
-    found, known = finding_masks(ClassifierStep(model, batch(labels, phrases), torch.zeros(0), torch.tensor(labels)))
+    found, known = finding_masks(LossInputs(model, batch(labels, phrases), torch.zeros(0), torch.tensor(labels)))
     expected = torch.zeros(2, 2, 4, 4)
     expected[0, 0, 0, 0] = expected[0, 0, 3, 3] = 1.0
     expected[1, 1, 0, 0] = 0.25
@@ -273,9 +273,9 @@ def test_a_batch_whose_phrases_are_none_still_has_a_mask_loss() -> None:
     model = tiny_classifier("nodule", "mass", losses=["mask_bce"])
     none = {
         "texts": [],
-        "images": [],
+        "image_indices": [],
         "present": torch.zeros(0),
-        "located": torch.zeros(0),
+        "has_mask": torch.zeros(0),
         "masks": torch.zeros(0, 8, 8),
     }
     losses = model.train()(batch([[math.nan] * 2] * 2, none))
@@ -296,8 +296,8 @@ def test_a_classifier_learns_that_and_where_something_is() -> None:
         masks[number, row, column] = 1.0
     labels = torch.cat([torch.ones(16, 1), torch.zeros(16, 1)])
     phrases = {
-        "texts": ["nodule"] * 16, "images": list(range(16)), "present": torch.ones(16),
-        "located": torch.ones(16, dtype=torch.bool), "masks": masks,
+        "texts": ["nodule"] * 16, "image_indices": list(range(16)), "present": torch.ones(16),
+        "has_mask": torch.ones(16, dtype=torch.bool), "masks": masks,
     }  # fmt: skip
     given = TrainingBatch(pictures, [], targets={"labels": {"values": labels}, "phrases": phrases})
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)

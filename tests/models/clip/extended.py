@@ -9,12 +9,12 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from rightlung.models.clip import Clip, ClipConfig
-from rightlung.models.clip.losses import LOSSES, ClipStep
+from rightlung.models.clip.losses import LOSSES, LossInputs
 
 
 class PatchNorm(nn.Module):
-    def forward(self, step: ClipStep) -> Tensor:
-        return step.images.patch_embeddings.square().mean()
+    def forward(self, inputs: LossInputs) -> Tensor:
+        return inputs.images.patch_embeddings.square().mean()
 
 
 @dataclass(frozen=True)

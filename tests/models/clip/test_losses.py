@@ -18,7 +18,7 @@ from tests.models.clip.tiny import CLIP_TEXT, CONVNEXT, RESNET, SWIN, TEXTS, VIT
 def cosines(model: Clip, images: Tensor, texts: list[str]) -> Tensor:
     """Cosines (images, texts), one pair at a time."""
     rows = model.image_encoder(images).global_embedding
-    columns = [model.encode_texts([text]).global_embedding[0] for text in texts]
+    columns = [model.embed_texts([text]).global_embedding[0] for text in texts]
     return torch.stack([torch.stack([torch.cosine_similarity(one, other, dim=0) for other in columns]) for one in rows])
 
 

@@ -38,7 +38,7 @@ def test_a_map_is_the_cosine_of_the_phrase_with_each_projected_patch(shift: str)
         projection: Any = model.image_encoder.patch_projections[0]
         patches = hidden @ projection.weight[:, :, 0, 0].T
         for answer, index, text in zip(answers, order, TEXTS[:4], strict=True):
-            sentence = model.encode_texts([text]).global_embedding
+            sentence = model.embed_texts([text]).global_embedding
             cosines = torch.cosine_similarity(patches[index], sentence, dim=-1).reshape(4, 4)
             expected = (1 + cosines) / 2 if shift == "unit" else cosines - cosines.min()
             assert answer.heatmap is not None
@@ -66,8 +66,8 @@ def test_answers_do_not_depend_on_what_is_asked_at_the_same_time(monkeypatch: py
     alone = [model.ground(image, text)[0] for image, text in zip(images, TEXTS[:5], strict=True)]
     similar = np.array([[model.similarity(image, text).global_similarity[0, 0] for text in TEXTS] for image in images])
     for at_once in (2, 16):
-        monkeypatch.setattr(dual_encoder, "IMAGES_AT_ONCE", at_once)
-        monkeypatch.setattr(dual_encoder, "PAIRS_AT_ONCE", at_once)
+        monkeypatch.setattr(dual_encoder, "IMAGE_BATCH_SIZE", at_once)
+        monkeypatch.setattr(dual_encoder, "PAIR_BATCH_SIZE", at_once)
         for one, together in zip(alone, model.ground(images, TEXTS[:5]), strict=True):
             assert one.heatmap is not None
             assert together.heatmap is not None

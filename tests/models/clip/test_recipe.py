@@ -28,7 +28,7 @@ SMALL = [
 
 def test_the_recipe_trains_and_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     recipe = read_recipe("clip", SMALL)
-    train(recipe, tmp_path / "whole", machine=CPU, progress=quiet())
+    train(recipe, tmp_path / "whole", hardware=CPU, progress=quiet())
     forward, calls = Clip.forward, 0
 
     def interrupted(self: Clip, *given: Any) -> Any:
@@ -41,8 +41,8 @@ def test_the_recipe_trains_and_a_resumed_run_ends_with_the_same_weights(tmp_path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Clip, "forward", interrupted)
         with pytest.raises(KeyboardInterrupt, match="stopped after step 2 of 4"):
-            train(recipe, tmp_path / "stopped", machine=CPU, progress=quiet())
-    assert train(recipe, tmp_path / "stopped", resume=True, machine=CPU, progress=quiet()).resumed_from == 2
+            train(recipe, tmp_path / "stopped", hardware=CPU, progress=quiet())
+    assert train(recipe, tmp_path / "stopped", resume=True, hardware=CPU, progress=quiet()).resumed_from == 2
     assert same(final_weights(tmp_path / "whole"), final_weights(tmp_path / "stopped"))
 
     rows = read_log(tmp_path / "whole" / "log.csv")

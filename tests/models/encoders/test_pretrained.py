@@ -80,7 +80,7 @@ def test_a_vocabulary_padded_beyond_its_tokenizer_can_be_saved_and_loaded(folder
     again = Gloria.from_parts(model.to_config(), model.tensors(), model.extra_files())
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
     with torch.no_grad():
-        assert torch.equal(model.encode_texts(TEXTS).global_embedding, again.encode_texts(TEXTS).global_embedding)
+        assert torch.equal(model.embed_texts(TEXTS).global_embedding, again.embed_texts(TEXTS).global_embedding)
 
 
 def test_more_tokens_than_the_encoder_has_positions_are_refused(folders: tuple[Path, Path]) -> None:

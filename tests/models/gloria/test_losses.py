@@ -155,7 +155,7 @@ def batch(texts: Sequence[str] = TEXTS, of: Sequence[int] = OF) -> TrainingBatch
 @torch.no_grad()
 def tables(model: Gloria, given: TrainingBatch, texts: Sequence[str]) -> dict[str, Tensor]:
     """Logits (images, texts) of every loss by plain loops, one pair at a time."""
-    images, read = model.image_encoder(given.images), model.encode_texts(texts)
+    images, read = model.image_encoder(given.images), model.embed_texts(texts)
     assert model.no_attention_token is not None
     cells = torch.cat(
         [model.no_attention_token.expand(4, 1, -1), images.patch_embeddings.flatten(2).transpose(1, 2)], dim=1
@@ -179,7 +179,7 @@ def tables(model: Gloria, given: TrainingBatch, texts: Sequence[str]) -> dict[st
 
 @pytest.mark.parametrize("hard_negatives", [False, True])
 def test_the_models_losses_with_several_texts_an_image_equal_plain_loops(hard_negatives: bool) -> None:
-    model = create(**SENTENCE, hard_negatives=hard_negatives)
+    model = create(**SENTENCE, contrastive_hard_negatives=hard_negatives)
     losses = model(batch())
     logits, others = tables(model, batch(), TEXTS), tables(model, batch(), [text or "none" for text in EXCHANGED])
     for name in ("local", "global", "sentence"):
@@ -194,7 +194,7 @@ def test_the_models_losses_with_several_texts_an_image_equal_plain_loops(hard_ne
 
 @torch.no_grad()
 def test_the_order_of_an_images_texts_does_not_matter() -> None:
-    model = create(**SENTENCE, hard_negatives=True)
+    model = create(**SENTENCE, contrastive_hard_negatives=True)
     order = [5, 0, 7, 2, 4, 1, 6, 3]
     losses = [model(given) for given in (batch(), batch([TEXTS[n] for n in order], [OF[n] for n in order]))]
     for name in losses[0]:
@@ -211,7 +211,9 @@ def test_only_a_text_that_names_one_side_has_a_hard_negative() -> None:
 def test_without_hard_negatives_the_losses_stay_the_same() -> None:
     texts = ["no pneumothorax", "the heart is enlarged", "clear lungs", "left and right opacity"]
     given = batch(texts, [0, 1, 2, 3])
-    plain, added = (create(**SENTENCE, hard_negatives=hard_negatives)(given) for hard_negatives in (False, True))
+    plain, added = (
+        create(**SENTENCE, contrastive_hard_negatives=hard_negatives)(given) for hard_negatives in (False, True)
+    )
     assert {name: float(loss) for name, loss in plain.items()} == pytest.approx(
         {name: float(loss) for name, loss in added.items()}, abs=1e-6
     )
@@ -322,7 +324,7 @@ def test_the_loss_of_attending_apart_is_that_of_the_maps_and_learns_to_move_them
         keys = model.attention_keys(model.image_encoder(given.images).patch_embeddings)
         images = [OF[number] for number in SIDED]
         asked, exchanged = (
-            model.log_attention(model.encode_texts(texts), keys, images)[
+            model.log_attention(model.embed_texts(texts), keys, images)[
                 :, 0 if model.no_attention_token is None else 1 :
             ]
             for texts in ([TEXTS[number] for number in SIDED], [str(EXCHANGED[number]) for number in SIDED])
@@ -365,7 +367,7 @@ def test_abstaining_needs_something_to_abstain_with() -> None:
 def test_pairs_number_the_texts_of_a_batch_as_they_come_where_nothing_is_said() -> None:
     given = TrainingBatch(torch.zeros(3, 1, 8, 8), ["a", "b", "a"])
     pairs = find_pairs(given, None, ignore_duplicates=True)
-    assert pairs.images.tolist() == pairs.all_images.tolist() == [0, 1, 2]
+    assert pairs.image_indices.tolist() == pairs.all_image_indices.tolist() == [0, 1, 2]
     assert pairs.duplicates is not None
     assert pairs.duplicates.nonzero().tolist() == [[0, 2], [2, 0]]
     assert find_pairs(given, None, ignore_duplicates=False).duplicates is None
@@ -378,7 +380,7 @@ def test_the_local_similarity_of_a_sentence_map_is_the_soft_maximum() -> None:
     assert found is not None
     with torch.no_grad():
         keys = model.attention_keys(model.image_encoder(torch.from_numpy(np.stack(images))[:, None]).patch_embeddings)
-        sentences = torch.nn.functional.normalize(model.encode_texts(texts).global_embedding, dim=-1)
+        sentences = torch.nn.functional.normalize(model.embed_texts(texts).global_embedding, dim=-1)
     for image in range(2):
         for text in range(3):
             scores = keys[image, 1:] @ sentences[text]

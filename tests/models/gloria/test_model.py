@@ -86,7 +86,7 @@ def test_the_losses_equal_the_papers_written_out(softmax_over_words: bool) -> No
     model = create(attention={"softmax_over_words": softmax_over_words, "no_attention_token": True})
     losses = {name: loss.detach() for name, loss in model(batch()).items()}
     images = model.image_encoder(batch().images)
-    texts = model.encode_texts(TEXTS)
+    texts = model.embed_texts(TEXTS)
     logits = 10 * looped_similarity(
         texts.word_embeddings,
         texts.attention_mask,
@@ -117,7 +117,7 @@ def test_images_and_texts_are_compared_as_in_training(softmax_over_words: bool) 
     squares, _ = letterbox_all(images, model.config.image.size)
     with torch.no_grad():
         keys = model.attention_keys(model.image_encoder(squares[:, None]).patch_embeddings)
-        texts = model.encode_texts(TEXTS)
+        texts = model.embed_texts(TEXTS)
         summed = looped_similarity(texts.word_embeddings, texts.attention_mask, keys, softmax_over_words, 4.0, 5.0)
     np.testing.assert_allclose(found, summed.T.numpy() / 5, rtol=1e-4)  # (texts, images), of log-sum-exp over words
 
@@ -159,7 +159,7 @@ def test_the_map_of_a_phrase_is_the_mean_of_its_words() -> None:
     answer = model.ground([image], ["right lower lobe opacity"])[0]
     with torch.no_grad():
         keys = model.attention_keys(model.image_encoder(torch.from_numpy(image)[None, None]).patch_embeddings)[0]
-        texts = model.encode_texts(["right lower lobe opacity"])
+        texts = model.embed_texts(["right lower lobe opacity"])
         words = torch.nn.functional.normalize(texts.word_embeddings[0][texts.attention_mask[0]], dim=-1)
         mean = torch.softmax(4.0 * words @ keys.T, dim=1).mean(0)
     assert answer.heatmap is not None
@@ -170,8 +170,8 @@ def test_the_map_of_a_phrase_is_the_mean_of_its_words() -> None:
 def test_pieces_are_summed_into_words_and_padding_is_left_out_of_the_mean() -> None:
     model = create()
     with torch.no_grad():
-        alone = model.encode_texts(["the heart is enlarged."])
-        beside = model.encode_texts(
+        alone = model.embed_texts(["the heart is enlarged."])
+        beside = model.embed_texts(
             ["the heart is enlarged.", "right lower lobe opacity with an unheard-of qualification"]
         )
     torch.testing.assert_close(alone.global_embedding[0], beside.global_embedding[0], atol=1e-5, rtol=1e-5)
@@ -268,7 +268,7 @@ def test_duplicate_texts_are_no_negatives_where_they_are_to_be_ignored() -> None
     counted, ignored = (create(duplicate_texts=way)(same)["global"] for way in ("negative", "ignore"))
     images, texts = (
         create().image_encoder(same.images).global_embedding,
-        create().encode_texts(same.texts).global_embedding,
+        create().embed_texts(same.texts).global_embedding,
     )
     logits = 10 * torch.cosine_similarity(images[:, None], texts[None], dim=2)
     plain = sum(-torch.log_softmax(way, dim=1).diagonal().mean() for way in (logits, logits.T))
@@ -282,9 +282,9 @@ def test_duplicate_texts_are_no_negatives_where_they_are_to_be_ignored() -> None
 def test_the_losses_of_masks_are_what_they_say(loss: type[MaskCrossEntropy | AttentionInMask]) -> None:
     attention = torch.tensor([[0.1, 0.6, 0.2, 0.1], [0.7, 0.1, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1], [0.25] * 4])
     masks = torch.tensor([[1.0, 0.5, 0.0], [0, 0, 0], [0, 0, 0], [1, 1, 1]])
-    located = torch.tensor([True, False, False, False])
+    has_mask = torch.tensor([True, False, False, False])
     present = torch.tensor([1.0, 0.0, 1.0, float("nan")])
-    losses = loss(GloriaConfig()).phrase_losses(attention.log(), masks, located, present)
+    losses = loss(GloriaConfig()).phrase_losses(attention.log(), masks, has_mask, present, has_token=True)
     if loss is MaskCrossEntropy:
         placed = -(np.log(0.6) * 1.0 + np.log(0.2) * 0.5) / 1.5
     else:
@@ -300,8 +300,8 @@ def test_supervision_moves_the_map_into_the_mask() -> None:
     masks = torch.zeros(2, 8, 8)
     masks[0, 5:7, 5:7] = 1
     phrases = {
-        "texts": TEXTS[:2], "images": [0, 1], "present": torch.tensor([1.0, 0.0]),
-        "located": torch.tensor([True, False]), "masks": masks,
+        "texts": TEXTS[:2], "image_indices": [0, 1], "present": torch.tensor([1.0, 0.0]),
+        "has_mask": torch.tensor([True, False]), "masks": masks,
     }  # fmt: skip
     asked = batch(targets={"phrases": phrases})
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -353,8 +353,8 @@ def test_embeddings_do_not_depend_on_what_is_encoded_at_the_same_time(monkeypatc
     alone = np.concatenate([model.encode_image([image]) for image in images])
     alone_texts = np.concatenate([model.encode_text([text]) for text in texts])
     for at_once in (2, 16):
-        monkeypatch.setattr(dual_encoder, "IMAGES_AT_ONCE", at_once)
-        monkeypatch.setattr(dual_encoder, "PAIRS_AT_ONCE", at_once)
+        monkeypatch.setattr(dual_encoder, "IMAGE_BATCH_SIZE", at_once)
+        monkeypatch.setattr(dual_encoder, "PAIR_BATCH_SIZE", at_once)
         assert np.abs(model.encode_image(images) - alone).max() < 1e-5
         assert np.abs(model.encode_text(texts) - alone_texts).max() < 1e-5
     assert model.training  # left as it was

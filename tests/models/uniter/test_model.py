@@ -261,7 +261,7 @@ def test_no_answer_depends_on_the_other_images_or_phrases() -> None:
 def test_many_pairs_and_images_that_come_again_are_answered_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     from rightlung.models.uniter import model as module
 
-    monkeypatch.setattr(module, "PAIRS_AT_ONCE", 3)
+    monkeypatch.setattr(module, "PAIR_BATCH_SIZE", 3)
     model, images, places = create(), [picture(seed) for seed in range(3)], [regions_of(seed, 4) for seed in range(3)]
     order = [0, 0, 2, 1, 2, 0, 1]
     phrases = [PHRASES[number % 5] for number in range(7)]

@@ -12,7 +12,7 @@ from rightlung.core import InputError
 from rightlung.training.log import read_log
 from rightlung.training.loop import train
 from rightlung.training.recipe_file import read_recipe
-from rightlung.training.setup import Machine
+from rightlung.training.setup import Hardware
 from tests.models.uniter.tiny import BERT
 from tests.training.recipes import final_weights, quiet, same
 
@@ -28,7 +28,7 @@ SMALLER = [
 
 def test_it_trains_and_the_same_recipe_gives_the_same_weights(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        train(read_recipe("wrong-lung-uniter", SMALLER), tmp_path / name, machine=Machine("cpu"), progress=quiet())
+        train(read_recipe("wrong-lung-uniter", SMALLER), tmp_path / name, hardware=Hardware("cpu"), progress=quiet())
     assert same(final_weights(tmp_path / "one"), final_weights(tmp_path / "two"))
     rows = read_log(tmp_path / "one" / "log.csv")
     for name in ("mlm", "mrm", "itm"):
@@ -43,4 +43,4 @@ def test_it_trains_and_the_same_recipe_gives_the_same_weights(tmp_path: Path) ->
 def test_without_boxes_the_field_is_named(tmp_path: Path) -> None:
     recipe = read_recipe("wrong-lung-uniter", [*SMALLER, "data.targets=[]"])
     with pytest.raises(InputError, match=r"Add regions to data\.targets"):
-        train(recipe, tmp_path / "run", machine=Machine("cpu"), progress=quiet())
+        train(recipe, tmp_path / "run", hardware=Hardware("cpu"), progress=quiet())

@@ -40,8 +40,8 @@ SIDED = {
 }
 CHANGED: dict[str, dict[str, Any]] = {
     "abnormal": {f"{ENTRY}.paired_text": "abnormal"},
-    "clinical-masking": {f"{ENTRY}.masked_entities": 0.5},
-    "word-masking": {f"{ENTRY}.masked_words": 0.3},
+    "clinical-masking": {f"{ENTRY}.entity_mask_probability": 0.5},
+    "word-masking": {f"{ENTRY}.word_mask_probability": 0.3},
     "no-attn": {"model.config.attention.no_attention_token": True},
     "rand-sents": {f"{ENTRY}.pairing": "random"},
     "one-softmax": {"model.config.attention.softmax_over_words": False},
@@ -64,7 +64,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "sided-without-sides": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "hard_negative_overlap": 4.0}),
     "sided-without-apart": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "hard_negative_ranking": 8.0}),
     "sided-without-sentence": SIDED
-    | {"model.config.hard_negatives": True, "model.config.heatmap_from": "words"}
+    | {"model.config.contrastive_hard_negatives": True, "model.config.heatmap_from": "words"}
     | losses(**{"local": 1.0, "global": 1.0}),
 }
 FEW_SHOT = {

@@ -22,14 +22,14 @@ from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.studies.sources import Source, open_source
 from rightlung.training import setup
 from rightlung.training.annotations import StudyAnnotations, annotate_scene, annotate_study
-from rightlung.training.augmentation import Augmentation, ImageChanges, make_changes, move_boxes, move_masks
+from rightlung.training.augmentation import Augmentation, AugmentationParams, make_params, move_boxes, move_masks
 from rightlung.training.batches import Batches
 from rightlung.training.datasets import LoadOptions, SourceDataset
 from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.setup import check_available, open_datasets
 from rightlung.training.targets import TARGETS, TargetBuilder, target_builders
 from rightlung.training.targets.base import BatchPart, RaggedTensor, StudyFrame
-from rightlung.training.targets.phrases import Phrases, swappable, union_masks
+from rightlung.training.targets.phrases import Phrases, side_swapped_sentences, union_masks
 from tests.training.recipes import quiet, small
 from tests.training.test_batches import DATA, opened
 
@@ -87,7 +87,7 @@ def batch_of(
     options = {name: OPTIONS[name] for name in targets if name in OPTIONS}
     data = Data(train=(entry,), targets=tuple(targets), target_options=options, image_size=16, mask_grid=4)
     dataset = SourceDataset(Made(*dict.fromkeys(studies)), LoadOptions(entry, 16, 4, target_builders(data), CPU, 0))
-    batch = Batches([(entry, dataset)], len(studies), 1, CPU, augmentation, data=data).one(0)
+    batch = Batches([(entry, dataset)], len(studies), 1, CPU, augmentation, data=data).batch_at(0)
     assert sorted(batch.ids) == sorted(study.id for study in studies)
     return {"ids": list(batch.ids), **batch.targets}
 
@@ -103,7 +103,7 @@ def test_every_file_of_the_package_registers_its_target() -> None:
 
 def test_labels_are_present_absent_or_unknown() -> None:
     assert known(batch_of(STUDY)["labels"]["values"]) == [1.0, 0.0, None, None, 0.0]
-    closed = batch_of(STUDY, unlabeled="negative")["labels"]["values"]
+    closed = batch_of(STUDY, missing_labels="negative")["labels"]["values"]
     assert known(closed) == [1.0, 0.0, None, 0.0, 0.0]  # what is uncertain stays so
 
 
@@ -112,11 +112,11 @@ def test_boxes_have_the_findings_of_all_phrases_about_them() -> None:
     boxes, image = found["boxes"], found["ids"].index("made")
     assert boxes["boxes"].tolist() == [list(EFFUSION.as_tuple())]
     assert boxes["labels"] == [["mass", "pleural effusion"]]
-    assert boxes["images"] == [image]
-    assert boxes["known"].all()
+    assert boxes["image_indices"] == [image]
+    assert boxes["has_boxes"].all()
     hidden = batch_of(STUDY, phrase_masks="none")["boxes"]
     assert hidden["boxes"].shape == (0, 4)
-    assert not hidden["known"].any()
+    assert not hidden["has_boxes"].any()
 
 
 def test_a_mask_without_boxes_has_a_box_around_it() -> None:
@@ -140,7 +140,7 @@ def test_regions_have_findings_and_sentences() -> None:
 def test_gaze_is_on_the_grid_and_unknown_where_none_was_recorded() -> None:
     found = batch_of(STUDY, BARE)
     gaze, image = found["gaze"], found["ids"].index("made")
-    assert gaze["known"].tolist() == [name == "made" for name in found["ids"]]
+    assert gaze["has_gaze"].tolist() == [name == "made" for name in found["ids"]]
     np.testing.assert_allclose(gaze["maps"][image, 0], [0.0, 0.0, 0.0, 1.0], atol=0.2)
     assert gaze["maps"][image].argmax() == 3
     assert not gaze["maps"][1 - image].any()
@@ -166,32 +166,32 @@ def test_a_mirrored_image_has_all_its_targets_mirrored(augmentation: Augmentatio
 
 def test_an_image_whose_report_has_no_mirror_image_stays() -> None:
     lingula = replace(STUDY, report=Report("Lingular opacity."))
-    found = batch_of(lingula, augmentation=replace(STILL, mirror=1.0))
+    found = batch_of(lingula, augmentation=replace(STILL, mirror_probability=1.0))
     assert found["report"]["texts"] == ["Lingular opacity."]
     torch.testing.assert_close(found["boxes"]["boxes"], torch.tensor([EFFUSION.as_tuple()]))
 
 
-def changes_by(settings: Augmentation, count: int, seed: int = 0) -> ImageChanges:
+def params_by(settings: Augmentation, count: int, seed: int = 0) -> AugmentationParams:
     generator = torch.Generator().manual_seed(seed)
 
     def uniform(low: float, high: float, *shape: int) -> torch.Tensor:
         return torch.rand(count, *shape, generator=generator) * (high - low) + low
 
-    return make_changes(settings, uniform, lambda: torch.zeros(count, 1, 1, 1))
+    return make_params(settings, uniform, lambda: torch.zeros(count, 1, 1, 1))
 
 
 def test_moved_boxes_are_upright_boxes_around_the_moved_masks() -> None:
     settings = replace(STILL, rotation=20, scale=0.2, shift=0.1, shear=0.1)
-    changes = changes_by(settings, 32)
+    params = params_by(settings, 32)
     mask = torch.zeros(32, 1, 256, 256)
     mask[:, :, 96:128, 64:160] = 1.0
-    moved = move_boxes(torch.tensor([[0.25, 0.375, 0.625, 0.5]] * 32), changes, torch.arange(32))
-    for box, pixels in zip(moved, move_masks(mask, changes)[:, 0] > 0.5, strict=True):
+    moved = move_boxes(torch.tensor([[0.25, 0.375, 0.625, 0.5]] * 32), params, torch.arange(32))
+    for box, pixels in zip(moved, move_masks(mask, params)[:, 0] > 0.5, strict=True):
         rows, columns = pixels.any(1).nonzero(), pixels.any(0).nonzero()
         around = torch.stack([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]) / 256
         torch.testing.assert_close(box, around, atol=1.5 / 256, rtol=0)
     boxes = torch.rand(32, 4)
-    assert move_boxes(boxes, changes_by(STILL, 32), torch.arange(32)) is boxes
+    assert move_boxes(boxes, params_by(STILL, 32), torch.arange(32)) is boxes
 
 
 def test_boxes_and_regions_leave_the_image_with_what_they_surround() -> None:
@@ -199,9 +199,9 @@ def test_boxes_and_regions_leave_the_image_with_what_they_surround() -> None:
     found = batch_of(*(replace(STUDY, id=f"{number}") for number in range(24)), augmentation=far)
     boxes, regions = found["boxes"], found["regions"]
     assert 0 < len(boxes["boxes"]) < 24
-    assert len(boxes["labels"]) == len(boxes["images"]) == len(boxes["boxes"])
+    assert len(boxes["labels"]) == len(boxes["image_indices"]) == len(boxes["boxes"])
     left = IMAGENOME_REGIONS.index("left lung")
-    assert set(boxes["images"]) <= set(regions["present"][:, left].nonzero().flatten().tolist())
+    assert set(boxes["image_indices"]) <= set(regions["present"][:, left].nonzero().flatten().tolist())
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def test_a_target_of_ones_own_is_one_class() -> None:
     found = batch_of(replace(STUDY, age=60.0), BARE, targets=(address,))
     assert known(found["age"]["years"]) == [60.0 if name == "made" else None for name in found["ids"]]
     data = replace(DATA, targets=(address,))
-    phantoms = Batches([opened(DataEntry(source="phantom?count=2&seed=11"), data)], 2, 1, CPU, data=data).one(0)
+    phantoms = Batches([opened(DataEntry(source="phantom?count=2&seed=11"), data)], 2, 1, CPU, data=data).batch_at(0)
     ages = {study.id: study.age for study in make_studies(default_config(), 11, range(2), 64)}
     assert phantoms.targets["age"]["years"].tolist() == [ages[name] for name in phantoms.ids]
 
@@ -234,15 +234,15 @@ def test_parts_of_a_batch_keep_their_own_images() -> None:
     entries = [DataEntry(source="phantom?count=4&seed=11", cached_studies=4, phrases_per_image=2) for _ in range(2)]
     data = replace(DATA, train=tuple(entries), targets=ALL, target_options=OPTIONS)
     pairs = [opened(entry, data) for entry in entries]
-    batch = Batches(pairs, 8, 3, CPU, data=data).one(0)
+    batch = Batches(pairs, 8, 3, CPU, data=data).batch_at(0)
     studies = {study.id: study for study in make_studies(default_config(), 11, range(4), 64)}
     boxes = batch.targets["boxes"]
-    assert set(boxes["images"]) & set(range(4, 8))
-    for image, box in zip(boxes["images"], boxes["boxes"].tolist(), strict=True):
+    assert set(boxes["image_indices"]) & set(range(4, 8))
+    for image, box in zip(boxes["image_indices"], boxes["boxes"].tolist(), strict=True):
         own = [known.as_tuple() for phrase in studies[batch.ids[image]].located_findings for known in phrase.boxes]
         assert min(np.abs(np.array(own) - box).max(1)) < 1e-5
     assert batch.targets["report"]["texts"] == [studies[name].report.text for name in batch.ids]  # type: ignore[union-attr]
-    assert batch.targets["gaze"]["known"].all()
+    assert batch.targets["gaze"]["has_gaze"].all()
 
 
 @pytest.fixture(scope="module")
@@ -323,14 +323,16 @@ def test_the_side_of_a_sentence_is_known_where_the_other_side_has_nothing_of_the
 
 
 def test_sides_are_swapped_and_left_out_on_any_source() -> None:
-    assert not swappable(annotate_study(STUDY)[0])  # there may be an effusion in the right lung
+    assert not side_swapped_sentences(annotate_study(STUDY)[0])  # there may be an effusion in the right lung
     one_sided = replace(STUDY, region_findings={})
-    swapped = batch_of(one_sided, phrases_per_image=4, sides_swapped=1.0, targets=())["phrases"]
+    swapped = batch_of(one_sided, phrases_per_image=4, swapped_side_probability=1.0, targets=())["phrases"]
     assert set(swapped["texts"]) == {"Small right effusion."}
     assert not swapped["present"].any()
-    stripped = batch_of(one_sided, phrases_per_image=2, positive_share=1.0, without_side=1.0, targets=())["phrases"]
+    stripped = batch_of(one_sided, phrases_per_image=2, positive_share=1.0, drop_side_probability=1.0, targets=())[
+        "phrases"
+    ]
     assert "Small effusion." in stripped["texts"]
-    assert stripped["located"].all()
+    assert stripped["has_mask"].all()
 
 
 @pytest.mark.parametrize(
@@ -354,9 +356,15 @@ def test_what_a_bare_source_cannot_serve_is_refused(settings: dict[str, Any], sa
     [
         ({}, r"phrase_masks: no study of .* has a phrase with a mask or a box; set phrase_masks: none"),
         ({"phrase_masks": "regions"}, r"phrase_masks: no study of .* has a phrase with the box of a region"),
-        ({"phrase_masks": "none", "from_other_studies": 0.1}, "from_other_studies: no study of"),
-        ({"phrase_masks": "none", "sides_swapped": 0.1}, r"sides_swapped: no study of .* on one side only"),
-        ({"phrase_masks": "none", "without_side": 0.1}, r"without_side: no study of .* on one side only"),
+        ({"phrase_masks": "none", "other_study_probability": 0.1}, "other_study_probability: no study of"),
+        (
+            {"phrase_masks": "none", "swapped_side_probability": 0.1},
+            r"swapped_side_probability: .* on one side only",
+        ),
+        (
+            {"phrase_masks": "none", "drop_side_probability": 0.1},
+            r"drop_side_probability: .* on one side only",
+        ),
     ],
 )
 def test_what_sentences_without_sides_and_boxes_cannot_serve_is_refused(settings: dict[str, Any], said: str) -> None:

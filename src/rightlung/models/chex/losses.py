@@ -218,7 +218,7 @@ class PathologyDetection(_Loss):
         found = tokens.found
         findings = [canonical_finding(step.config.findings[one]) for one in tokens.chosen]
         columns: dict[tuple[int, int], list[int]] = {}
-        for box, (image, labels) in enumerate(zip(target["images"], target["labels"], strict=True)):
+        for box, (image, labels) in enumerate(zip(target["image_indices"], target["labels"], strict=True)):
             for column, name in enumerate(findings):
                 if name in labels:
                     columns.setdefault((image, column), []).append(box)
@@ -234,7 +234,7 @@ class PathologyDetection(_Loss):
         if positive:
             truth[tuple(torch.tensor(positive, device=boxes.device).T)] = 1.0
         # A finding that a source does not know has no boxes there, and is not absent either.
-        known = target["known"][:, None] & ~step.labels.isnan()
+        known = target["has_boxes"][:, None] & ~step.labels.isnan()
         if bool(known.any()):
             loss = loss + SCORE_WEIGHT * focal_loss(found.scores, truth, known)[known].mean()
         return loss

@@ -195,7 +195,7 @@ class Chex(ConfiguredTextModel):
         images, phrases = as_pairs(images, phrases)
         texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
         answers: list[Grounding | None] = [None] * len(texts)
-        with self.asking():
+        with self.eval_mode():
             for pairs, encoded, extents in self._groups(images):
                 queries = _padded([[Query(texts[pair]) for pair in own] for own in pairs])
                 found = self.ask(encoded, queries, extents).found
@@ -216,7 +216,7 @@ class Chex(ConfiguredTextModel):
         if not names:
             return [[] for _ in images]
         detected: list[list[ScoredBox]] = []
-        with self.asking():
+        with self.eval_mode():
             positive, negative = self._class_prompts(names)
             queries = [Query(positive_prompts(name)[0]) for name in names]
             for encoded, extents in self._encoded(images):
@@ -245,7 +245,7 @@ class Chex(ConfiguredTextModel):
             return np.zeros((len(arrays), 0), dtype=np.float32)
         scores = [torch.zeros(0, len(names))]
         done = 0
-        with self.asking():
+        with self.eval_mode():
             positive, negative = self._class_prompts(names)
             for encoded, extents in self._encoded(arrays):
                 if boxes is None:
@@ -269,7 +269,7 @@ class Chex(ConfiguredTextModel):
         if len(arrays) != len(listed):
             raise InputError(f"expected as many images as queries; got {len(arrays)} images and {len(listed)} queries")
         answers = [""] * len(listed)
-        with self.asking():
+        with self.eval_mode():
             for pairs, encoded, extents in self._groups(arrays):
                 asked = _padded([[_whole_if_empty(listed[pair]) for pair in own] for own in pairs])
                 features = self._features(encoded, self.ask(encoded, asked, extents))
@@ -282,7 +282,7 @@ class Chex(ConfiguredTextModel):
     def report(self, images: Images, settings: ReportSettings | None = None) -> list[Report]:
         """Return a report of each image: the sentences for a set of prompts, filtered, each with its boxes (D.4)."""
         reports = []
-        with self.asking():
+        with self.eval_mode():
             for encoded, extents in self._encoded(as_images(images)):
                 reports += write_report(self, encoded, extents, settings or ReportSettings())
         return reports
@@ -294,7 +294,7 @@ class Chex(ConfiguredTextModel):
         """
         arrays, listed = as_images(images), [check_text(text, "a text") for text in as_list(texts)]
         found = [(torch.zeros(0, len(listed)), torch.zeros(0, len(listed)))]
-        with self.asking():
+        with self.eval_mode():
             if not listed:
                 return Similarities(*(np.zeros((len(arrays), 0), dtype=np.float32) for _ in range(2)))
             prompts = normalize(self.prompt_embeddings(listed).float(), dim=-1)
@@ -312,7 +312,7 @@ class Chex(ConfiguredTextModel):
     def encode_image(self, images: Images) -> NDArray[np.float32]:
         """Return the mean patch of each image, (images, dimension), of unit length."""
         embeddings = [torch.zeros(0, self.config.dimension)]
-        with self.asking():
+        with self.eval_mode():
             for encoded, _ in self._encoded(as_images(images)):
                 embeddings.append(encoded.patch_embeddings.mean((2, 3)).float().cpu())
         return normalize(torch.cat(embeddings), dim=-1).numpy()
@@ -322,7 +322,7 @@ class Chex(ConfiguredTextModel):
         listed = [check_text(text, "a text") for text in as_list(texts)]
         if not listed:
             return np.zeros((0, self.config.dimension), dtype=np.float32)
-        with self.asking():
+        with self.eval_mode():
             return normalize(self.prompt_embeddings(listed).float(), dim=-1).cpu().numpy()
 
     def write(self, features: Tensor) -> list[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClassifierStep:
+class LossInputs:
     """What the losses of a training step share: logits of cells (n, k, rows, cols) and labels (n, k)."""
 
     model: Classifier
@@ -28,37 +28,37 @@ class ClassifierStep:
 class LabelBCE(nn.Module):
     """The binary cross-entropy of the image's logits and the known labels."""
 
-    def forward(self, step: ClassifierStep) -> Tensor:
+    def forward(self, inputs: LossInputs) -> Tensor:
         """Return the mean over the known labels; 0 if none is known."""
-        return label_bce(step.model.pool(step.cell_logits), step.labels)
+        return label_bce(inputs.model.pool(inputs.cell_logits), inputs.labels)
 
 
 class MaskBCE(nn.Module):
     """The binary cross-entropy of the cells' logits and the masks of findings, from the batch's phrases."""
 
-    def forward(self, step: ClassifierStep) -> Tensor:
+    def forward(self, inputs: LossInputs) -> Tensor:
         """Return the mean over the findings."""
-        return mask_bce(step.cell_logits, *finding_masks(step))
+        return mask_bce(inputs.cell_logits, *finding_masks(inputs))
 
 
 LOSSES: dict[str, type[nn.Module]] = {"label_bce": LabelBCE, "mask_bce": MaskBCE}
 
 
-def finding_masks(step: ClassifierStep) -> tuple[Tensor, Tensor]:
+def finding_masks(inputs: LossInputs) -> tuple[Tensor, Tensor]:
     """Return the mask of each finding (n, k, rows, cols) and which are known (n, k).
 
-    A finding covers the union of the located phrases that name it; one whose label is 0 covers nothing. A phrase
+    A finding covers the union of the masks of the phrases that name it; one whose label is 0 covers nothing. A phrase
     that is not in the image does not count, as it may be wrong only in its side.
     """
-    phrases, grid = step.batch.target("phrases"), step.model.image_encoder.grid
-    masks = torch.zeros(*step.labels.shape, *grid, device=step.labels.device)
-    known = step.labels == 0
+    phrases, grid = inputs.batch.target("phrases"), inputs.model.image_encoder.grid
+    masks = torch.zeros(*inputs.labels.shape, *grid, device=inputs.labels.device)
+    known = inputs.labels == 0
     if not phrases["texts"]:
         return masks, known
     phrase_masks = adaptive_avg_pool2d(phrases["masks"].float(), grid).clamp(0, 1)
-    located = (phrases["located"].bool() & (phrases["present"] == 1)).tolist()
-    for phrase, (text, image) in enumerate(zip(phrases["texts"], phrases["images"], strict=True)):
-        for column in step.model.columns_of(text) if located[phrase] else ():
+    visible = (phrases["has_mask"].bool() & (phrases["present"] == 1)).tolist()
+    for phrase, (text, image) in enumerate(zip(phrases["texts"], phrases["image_indices"], strict=True)):
+        for column in inputs.model.columns_of(text) if visible[phrase] else ():
             masks[image, column] = torch.maximum(masks[image, column], phrase_masks[phrase])
             known[image, column] = True
     return masks, known

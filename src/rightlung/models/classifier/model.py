@@ -27,13 +27,13 @@ from rightlung.explain import as_heatmaps
 from rightlung.lexicon import find
 from rightlung.lexicon.findings import broader_findings
 from rightlung.models.base import Gather, TrainingBatch
-from rightlung.models.classifier.losses import LOSSES, ClassifierStep
+from rightlung.models.classifier.losses import LOSSES, LossInputs
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredModel, check_losses
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_all
 
-IMAGES_AT_ONCE = 32
+IMAGE_BATCH_SIZE = 32
 RESNET_18 = {"embedding_size": 64, "hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"}
 _WORD = re.compile(r"[^\W_]+(?:[-/'][^\W_]+)*")
 _LONGEST_NAME = 6  # words
@@ -111,8 +111,8 @@ class Classifier(ConfiguredModel):
                 f"got {labels.shape[1]} labels for each image"
             )
         cell_logits = self.image_encoder.patches(batch.images)
-        step = ClassifierStep(self, batch, cell_logits, labels)
-        return {name: loss(step) for name, loss in self.losses.items()}
+        inputs = LossInputs(self, batch, cell_logits, labels)
+        return {name: loss(inputs) for name, loss in self.losses.items()}
 
     # ------------------------------------------------------------------ asking
 
@@ -123,7 +123,7 @@ class Classifier(ConfiguredModel):
         if None in columns:
             raise unknown_name("finding of this classifier", names[columns.index(None)], self.findings)
         parts = [np.zeros((0, len(columns)), dtype=np.float32)]
-        with self.asking():
+        with self.eval_mode():
             for cell_logits, _ in self._cell_logits(images):
                 parts.append(self.pool(cell_logits)[:, columns].sigmoid().cpu().numpy())
         return np.concatenate(parts)
@@ -138,7 +138,7 @@ class Classifier(ConfiguredModel):
         images, phrases = as_pairs(images, phrases)
         named = [self.columns_of(phrase) for phrase in phrases]
         groundings: list[Grounding] = []
-        with self.asking():
+        with self.eval_mode():
             for cell_logits, extents in self._cell_logits(images):
                 asked = torch.zeros(cell_logits.shape[:2], device=cell_logits.device)
                 for row, columns in enumerate(named[len(groundings) : len(groundings) + len(asked)]):
@@ -174,8 +174,8 @@ class Classifier(ConfiguredModel):
 
     def _cell_logits(self, images: Sequence[Image]) -> Iterator[tuple[Tensor, list[Extent]]]:
         """Yield the logits (n, k, rows, cols) of some images at a time, and the extents of their grids."""
-        for start in range(0, len(images), IMAGES_AT_ONCE):
-            squares, extents = letterbox_all(images[start : start + IMAGES_AT_ONCE], self.config.image.size)
+        for start in range(0, len(images), IMAGE_BATCH_SIZE):
+            squares, extents = letterbox_all(images[start : start + IMAGE_BATCH_SIZE], self.config.image.size)
             yield self.image_encoder.patches(squares[:, None].to(self.device)).float(), extents
 
 

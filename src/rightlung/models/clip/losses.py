@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class ClipStep:
+class LossInputs:
     """A batch and its encodings, in one space but not of unit length; ``gather`` is None with a single process."""
 
     model: Clip
@@ -29,23 +29,23 @@ class ClipStep:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """The texts of each image in the joint batch."""
+        """The texts of each image in the global batch."""
         return find_pairs(self.batch, self.gather, self.model.config.duplicate_texts == "ignore")
 
 
 class Contrastive(nn.Module):
     """CLIP's loss, symmetric InfoNCE: the mean of the cross-entropies in both directions."""
 
-    def forward(self, step: ClipStep) -> Tensor:
+    def forward(self, inputs: LossInputs) -> Tensor:
         """Return the loss of this process's own images and texts."""
-        images, texts, scale = step.images.global_embedding, step.texts.global_embedding, step.model.scale
-        if step.gather is None:
+        images, texts, scale = inputs.images.global_embedding, inputs.texts.global_embedding, inputs.model.scale
+        if inputs.gather is None:
             image_logits = scale * cosine_similarity(images, texts)
             text_logits = image_logits.T
         else:
-            image_logits = scale * cosine_similarity(images, step.gather(texts))
-            text_logits = scale * cosine_similarity(texts, step.gather(images))
-        return contrastive_loss(image_logits, text_logits, step.pairs) / 2
+            image_logits = scale * cosine_similarity(images, inputs.gather(texts))
+            text_logits = scale * cosine_similarity(texts, inputs.gather(images))
+        return contrastive_loss(image_logits, text_logits, inputs.pairs) / 2
 
 
 LOSSES: dict[str, type[nn.Module]] = {"contrastive": Contrastive}

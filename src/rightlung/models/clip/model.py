@@ -23,7 +23,7 @@ from rightlung.explain import as_heatmaps, shifted
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.clip.config import ClipConfig
-from rightlung.models.clip.losses import LOSSES, ClipStep
+from rightlung.models.clip.losses import LOSSES, LossInputs
 from rightlung.models.dual_encoder import DualEncoder, paired_scores
 from rightlung.models.inputs import Images, Phrases, as_list, as_pairs
 
@@ -58,12 +58,12 @@ class Clip(DualEncoder):
         if self.training:
             with torch.no_grad():  # the parameter itself, so that it has a gradient that can lower it again
                 self.logit_scale.clamp_(max=self._max_log)
-        step = self.encode_batch(batch, gather)
-        return {name: loss(step) for name, loss in self.losses.items()}
+        inputs = self.encode_batch(batch, gather)
+        return {name: loss(inputs) for name, loss in self.losses.items()}
 
-    def encode_batch(self, batch: TrainingBatch, gather: Gather | None) -> ClipStep:
+    def encode_batch(self, batch: TrainingBatch, gather: Gather | None) -> LossInputs:
         """Return a batch with its encodings, which all losses share."""
-        return ClipStep(self, batch, gather, self.image_encoder(batch.images), self.encode_texts(batch.texts))
+        return LossInputs(self, batch, gather, self.image_encoder(batch.images), self.embed_texts(batch.texts))
 
     # --------------------------------------------------------------- inference
 
@@ -75,11 +75,11 @@ class Clip(DualEncoder):
         images, phrases = as_pairs(images, phrases)
         texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
         answers: dict[int, Grounding] = {}
-        with self.asking():
+        with self.eval_mode():
             for embeddings, extents, batches in self.encode_pairs(images):
                 patches = normalize(embeddings.patch_embeddings.flatten(2).transpose(1, 2).float(), dim=-1)
                 for pairs, rows in batches:
-                    sentences = self.encode_texts([texts[pair] for pair in pairs]).global_embedding.float()
+                    sentences = self.embed_texts([texts[pair] for pair in pairs]).global_embedding.float()
                     cosines = paired_scores(normalize(sentences, dim=-1)[:, None], patches, rows)
                     maps = shifted(cosines.reshape(-1, *self.image_encoder.grid), self.config.heatmap_shift)
                     heatmaps = as_heatmaps(maps, [extents[row] for row in rows])

@@ -74,7 +74,7 @@ class ConfiguredModel(nn.Module, Pretrained):
         return next(self.parameters()).device
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def eval_mode(self) -> Iterator[None]:
         """Disable gradients and switch to evaluation mode, so that no answer depends on its batch; undone on exit."""
         training = self.training
         self.eval()

@@ -15,9 +15,9 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 SCORES_PER_BLOCK = {"cuda": 1 << 27, "cpu": 1 << 20}
-"""Most scores (words x patches, over all pairs) in memory at a time: half a gigabyte, or what a CPU cache holds."""
+"""Largest number of word-patch scores in memory at once (2^27 float32 = 512 MiB on CUDA)."""
 ALIGNMENT = {"cuda": 16}
-"""The number of patches is padded_patches to a multiple of this: tensor cores need aligned rows (19 x 19 is not)."""
+"""Patches are padded to a multiple of this; tensor cores need aligned rows (19 x 19 = 361 is not)."""
 
 
 def attend(scores: Tensor, attention_mask: Tensor, softmax_over_words: bool, temperature: Tensor | float) -> Tensor:
@@ -143,5 +143,5 @@ def _block_similarity(
 
 @functools.cache
 def _compiled_block_similarity() -> Callable[..., Tensor]:
-    # Without padded_patches strides: in torch 2.11 the gradient of blocks with odd sizes fails on them.
+    # Disable padding of strides: in torch 2.11 the gradient of blocks with odd sizes fails with it.
     return torch.compile(_block_similarity, options={"comprehensive_padding": False})

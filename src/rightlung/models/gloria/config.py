@@ -18,7 +18,8 @@ class AttentionConfig:
 
     - ``similarity``: the score of a word and a patch is the dot product of their embeddings (both papers), or the
       cosine.
-    - ``temperature``: multiplies the scores in the softmax over patches; ``learn_temperature`` makes it a parameter.
+    - ``temperature``: multiplies the scores in the softmax over patches (an inverse temperature, as CLIP's logit
+      scale); ``learn_temperature`` makes it a parameter.
     - ``softmax_over_words``: before the softmax over patches (the paper's Eq. 1), take one over the words for each
       patch, as the released code does. The largest attention is then at most exp(temperature) times the smallest.
     - ``no_attention_token``: add a learned vector to the patches that words can attend to if the image does not show
@@ -42,11 +43,15 @@ class GloriaConfig:
 
     - ``dimension``: the size of all embeddings.
     - ``word_temperature``: multiplies the cosine of word and context in the local similarity.
-    - ``local_temperature``, ``global_temperature``: multiply the similarities in the contrastive losses.
+    - ``local_temperature``, ``global_temperature``: multiply the similarities in the contrastive losses. All
+      temperatures multiply: they are inverse temperatures, as CLIP's logit scale.
     - ``heatmap_from``: a phrase's heatmap is the mean attention of its ``words`` ("That's the Wrong Lung!"), or the
-      attention of the ``sentence``, i.e. of its mean word embedding.
+      attention of the ``sentence``, i.e. of its mean word embedding. This also chooses the attention that the mask
+      and hard-negative losses train, and what ``similarity`` (the local one) and ``classify`` (with a no-attention
+      token) return.
     - ``losses``: names in `rightlung.models.gloria.losses.LOSSES`. In training, they are those of the recipe.
-    - ``hard_negatives``: add the texts with "left" and "right" exchanged as negatives to the contrastive losses.
+    - ``contrastive_hard_negatives``: add the texts with "left" and "right" exchanged as negatives to the contrastive
+      losses.
     - ``duplicate_texts``: a text with the same words as the image's own is a ``negative`` (both papers), or is ignored.
     - ``compile``: use `torch.compile` for the local loss; faster on a GPU, same results.
     - ``save_dtype``: the number format of saved matrices; vectors are saved in float32.
@@ -61,7 +66,7 @@ class GloriaConfig:
     global_temperature: float = 10.0
     heatmap_from: Literal["words", "sentence"] = "words"
     losses: tuple[str, ...] = ("local", "global")
-    hard_negatives: bool = False
+    contrastive_hard_negatives: bool = False
     duplicate_texts: Literal["negative", "ignore"] = "negative"
     compile: bool = False
     save_dtype: Literal["float32", "float16"] = "float32"

@@ -22,12 +22,12 @@ from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.contrastive import cosine_similarity
-from rightlung.models.dual_encoder import PAIRS_AT_ONCE, DualEncoder, paired_scores
+from rightlung.models.dual_encoder import PAIR_BATCH_SIZE, DualEncoder, paired_scores
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig
-from rightlung.models.gloria.losses import LOSSES, GloriaStep
+from rightlung.models.gloria.losses import LOSSES, LossInputs
 from rightlung.models.gloria.losses.contrastive import sentence_similarity
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 
@@ -55,7 +55,7 @@ class Gloria(DualEncoder):
 
     @property
     def temperature(self) -> Tensor | float:
-        """The temperature of the attention, learned or not."""
+        """The factor of the attention scores (an inverse temperature), learned or not."""
         return self.config.attention.temperature if self.log_temperature is None else self.log_temperature.exp()
 
     def attention_keys(self, patch_embeddings: Tensor) -> Tensor:
@@ -63,9 +63,9 @@ class Gloria(DualEncoder):
         keys = patch_embeddings.flatten(2).transpose(1, 2)
         if self.no_attention_token is not None:
             keys = torch.cat([self.no_attention_token.to(keys.dtype).expand(len(keys), 1, -1), keys], dim=1)
-        return self.attention_embeddings(keys)
+        return self.normalize_for_attention(keys)
 
-    def attention_embeddings(self, embeddings: Tensor) -> Tensor:
+    def normalize_for_attention(self, embeddings: Tensor) -> Tensor:
         """Return embeddings (..., d) whose dot products are the attention scores: of unit length for cosines."""
         return normalize(embeddings, dim=-1) if self.config.attention.similarity == "cosine" else embeddings
 
@@ -73,12 +73,12 @@ class Gloria(DualEncoder):
         """Return the keys of the patches, (n, p, d), without that of the no-attention token."""
         return keys if self.no_attention_token is None else keys[:, 1:]
 
-    def log_attention(self, texts: TextEmbeddings, keys: Tensor, images: Sequence[int]) -> Tensor:
-        """Return the log attention (t, [1 +] p) of each text on its image; ``images`` (t) are rows of ``keys``."""
+    def log_attention(self, texts: TextEmbeddings, keys: Tensor, image_indices: Sequence[int]) -> Tensor:
+        """Return the log attention (t, [1 +] p) of each text on its image, row ``image_indices`` (t) of ``keys``."""
         if self.config.heatmap_from == "sentence":
-            queries = self.attention_embeddings(texts.global_embedding[:, None])
-            return (paired_scores(queries, keys, images)[:, 0] * self.temperature).log_softmax(dim=-1)
-        scores = paired_scores(self.attention_embeddings(texts.word_embeddings), keys, images)
+            queries = self.normalize_for_attention(texts.global_embedding[:, None])
+            return (paired_scores(queries, keys, image_indices)[:, 0] * self.temperature).log_softmax(dim=-1)
+        scores = paired_scores(self.normalize_for_attention(texts.word_embeddings), keys, image_indices)
         mask = texts.attention_mask
         attention = attend(scores, mask, self.config.attention.softmax_over_words, self.temperature) * mask[..., None]
         mean = attention.sum(1) / mask.sum(1, keepdim=True)
@@ -94,8 +94,8 @@ class Gloria(DualEncoder):
         extra_texts = (text for loss in losses.values() for text in loss.extra_texts(batch))
         text_rows = {text: row for row, text in enumerate(dict.fromkeys([*batch.texts, *extra_texts]))}
         keys = self.attention_keys(images.patch_embeddings)
-        step = GloriaStep(self, batch, gather, images, keys, self.encode_texts(list(text_rows)), text_rows)
-        return {name: loss(step) for name, loss in losses.items()}
+        inputs = LossInputs(self, batch, gather, images, keys, self.embed_texts(list(text_rows)), text_rows)
+        return {name: loss(inputs) for name, loss in losses.items()}
 
     # --------------------------------------------------------------- inference
 
@@ -107,11 +107,11 @@ class Gloria(DualEncoder):
         images, phrases = as_pairs(images, phrases)
         texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
         answers: list[Grounding | None] = [None] * len(texts)
-        with self.asking():
+        with self.eval_mode():
             for embeddings, extents, batches in self.encode_pairs(images):
                 keys = self.attention_keys(embeddings.patch_embeddings)
                 for pairs, rows in batches:
-                    attention = self.log_attention(self.encode_texts([texts[pair] for pair in pairs]), keys, rows)
+                    attention = self.log_attention(self.embed_texts([texts[pair] for pair in pairs]), keys, rows)
                     maps, abstentions = attention_maps(attention.float().exp()[:, None], self.image_encoder.grid)
                     heatmaps = as_heatmaps(maps, [extents[row] for row in rows], abstentions.tolist())
                     for pair, heatmap in zip(pairs, heatmaps, strict=True):
@@ -129,9 +129,10 @@ class Gloria(DualEncoder):
         local = np.zeros_like(global_similarity)
         if not images or not texts:
             return Similarities(global_similarity, local)
-        with self.asking():
+        with self.eval_mode():
             text_batches = [
-                self.encode_texts(texts[begin : begin + PAIRS_AT_ONCE]) for begin in range(0, len(texts), PAIRS_AT_ONCE)
+                self.embed_texts(texts[begin : begin + PAIR_BATCH_SIZE])
+                for begin in range(0, len(texts), PAIR_BATCH_SIZE)
             ]
             begin = 0
             for embeddings, extents in self.encode_in_batches(images):
@@ -173,8 +174,8 @@ class Gloria(DualEncoder):
 
     def _local_similarity(self, texts: TextEmbeddings, keys: Tensor) -> Tensor:
         if self.config.heatmap_from == "sentence":
-            sentences = self.attention_embeddings(texts.global_embedding)
+            sentences = self.normalize_for_attention(texts.global_embedding)
             return sentence_similarity(sentences, self.patch_keys(keys), self.temperature)
-        queries, word_temperature = self.attention_embeddings(texts.word_embeddings), self.config.word_temperature
+        queries, word_temperature = self.normalize_for_attention(texts.word_embeddings), self.config.word_temperature
         settings = self.config.attention.softmax_over_words, self.temperature, word_temperature
         return local_similarity(queries, texts.attention_mask, keys, *settings) / word_temperature

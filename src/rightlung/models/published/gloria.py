@@ -69,14 +69,14 @@ class ReleasedGloria(Gloria):
         load_strictly(self.text_encoder, tensors, source, _TEXTS, unused=("model.pooler.",))
         self.eval()
 
-    def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
+    def preprocess(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
         """Return images at 224 x 224 pixels as in the released code (`released_square`), and their extents."""
         squares = [released_square(image) for image in images]
         return torch.stack([square for square, _ in squares]), [extent for _, extent in squares]
 
-    def encode_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Return the embeddings of texts, normalised as in the released code (`released_words`)."""
-        return super().encode_texts([released_words(text) for text in texts])
+        return super().embed_texts([released_words(text) for text in texts])
 
     def reads(self, text: str) -> Reading:
         """Return how much of a text is read: at most 97 tokens."""

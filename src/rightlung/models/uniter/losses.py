@@ -22,7 +22,7 @@ REPLACED, KEPT = 0.1, 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UniterStep:
+class LossInputs:
     """What the losses of a training step share; ``tokens`` are on the CPU, where random numbers are drawn.
 
     ``generator`` is None in training: random numbers then follow torch's seed.
@@ -57,13 +57,13 @@ class MaskedLanguageModelling(_Loss):
     def __init__(self, encoder: JointEncoder) -> None:
         super().__init__(encoder, encoder.token_embedder.word_embeddings.num_embeddings)
 
-    def forward(self, step: UniterStep) -> Tensor:
+    def forward(self, inputs: LossInputs) -> Tensor:
         """Return the mean over the masked tokens."""
-        tokens, encoder = step.tokens, step.encoder
-        candidates = (tokens.word_index > 0) & (tokens.ids != step.mask_id)
-        mask = draw_mask(candidates, encoder.config.mask_probability, step.generator)
-        masked_ids = mask_tokens(tokens.ids, mask, step.mask_id, step.vocab_size, step.generator)
-        hidden = encoder(masked_ids, tokens.attention_mask, step.regions).token_embeddings
+        tokens, encoder = inputs.tokens, inputs.encoder
+        candidates = (tokens.word_index > 0) & (tokens.ids != inputs.mask_id)
+        mask = draw_mask(candidates, encoder.config.mask_probability, inputs.generator)
+        masked_ids = mask_tokens(tokens.ids, mask, inputs.mask_id, inputs.vocab_size, inputs.generator)
+        hidden = encoder(masked_ids, tokens.attention_mask, inputs.regions).token_embeddings
         rows, columns = (part.to(hidden.device) for part in mask.nonzero(as_tuple=True))
         weights = encoder.token_embedder.word_embeddings.weight
         logits = linear(self._transform(hidden[rows, columns]), weights, self.bias)
@@ -80,12 +80,12 @@ class MaskedRegionModelling(_Loss):
     def __init__(self, encoder: JointEncoder) -> None:
         super().__init__(encoder, encoder.config.feature_size)
 
-    def forward(self, step: UniterStep) -> Tensor:
+    def forward(self, inputs: LossInputs) -> Tensor:
         """Return the mean over the masked regions."""
-        encoder, regions = step.encoder, step.regions
-        mask = draw_mask(regions.present, encoder.config.mask_probability, step.generator)
+        encoder, regions = inputs.encoder, inputs.regions
+        mask = draw_mask(regions.present, encoder.config.mask_probability, inputs.generator)
         masked = Regions(regions.features * ~mask[..., None], regions.locations, regions.present)
-        hidden = encoder(step.tokens.ids, step.tokens.attention_mask, masked).region_embeddings
+        hidden = encoder(inputs.tokens.ids, inputs.tokens.attention_mask, masked).region_embeddings
         predicted = linear(self._transform(hidden), encoder.feature_projection.weight.T, self.bias)
         errors = (predicted.float() - regions.features).square().mean(dim=-1)
         return (errors * mask).sum() / mask.sum().clamp_min(1)
@@ -105,12 +105,12 @@ class ImageTextMatching(nn.Module):
         logits: Tensor = self.classifier(pooled)[:, 0]
         return logits.float()
 
-    def forward(self, step: UniterStep) -> Tensor:
+    def forward(self, inputs: LossInputs) -> Tensor:
         """Return the mean over the images that have regions."""
-        indices, matches = exchange_texts(step.texts, step.generator)
-        ids, attention_mask = step.tokens.ids[indices], step.tokens.attention_mask[indices]
-        logits = self.logits(step.encoder(ids, attention_mask, step.regions))
-        counted = step.regions.present.any(dim=1).float()
+        indices, matches = exchange_texts(inputs.texts, inputs.generator)
+        ids, attention_mask = inputs.tokens.ids[indices], inputs.tokens.attention_mask[indices]
+        logits = self.logits(inputs.encoder(ids, attention_mask, inputs.regions))
+        counted = inputs.regions.present.any(dim=1).float()
         losses = binary_cross_entropy_with_logits(logits, matches.to(logits.device), reduction="none")
         return (losses * counted).sum() / counted.sum().clamp_min(1)
 

@@ -26,10 +26,10 @@ from rightlung.models.inputs import ImageInput, as_images
 from rightlung.models.preprocessing import letterbox_all, standardise
 from rightlung.models.uniter.config import UniterConfig
 from rightlung.models.uniter.joint_encoder import JointEmbeddings, JointEncoder
-from rightlung.models.uniter.losses import LOSSES, ImageTextMatching, UniterStep
+from rightlung.models.uniter.losses import LOSSES, ImageTextMatching, LossInputs
 from rightlung.models.uniter.regions import Regions, box_locations, crop_regions, paint, region_saliency
 
-PAIRS_AT_ONCE = 32
+PAIR_BATCH_SIZE = 32
 
 
 class Uniter(ConfiguredTextModel):
@@ -67,7 +67,7 @@ class Uniter(ConfiguredTextModel):
         """
         self._check(batch)
         target = batch.target("regions")
-        step = UniterStep(
+        inputs = LossInputs(
             self.encoder,
             batch.texts,
             self.tokenizer.encode(batch.texts),
@@ -76,7 +76,7 @@ class Uniter(ConfiguredTextModel):
             self.encode_regions(batch.images, target["boxes"], target["present"]),
             None if self.training else torch.Generator().manual_seed(0),
         )
-        return {name: loss(step) for name, loss in self.losses.items() if name in self.config.losses}
+        return {name: loss(inputs) for name, loss in self.losses.items() if name in self.config.losses}
 
     def _check(self, batch: TrainingBatch) -> None:
         if len(batch.texts) != len(batch):
@@ -104,7 +104,7 @@ class Uniter(ConfiguredTextModel):
         texts = [phrase.text if isinstance(phrase, Phrase) else phrase for phrase in phrases]
         side = self.config.map_size
         answers = [Grounding(Heatmap(np.zeros((side, side), dtype=np.float32), abstention=1.0), [])] * len(texts)
-        with self.asking():
+        with self.eval_mode():
             for pairs, tokens, found, present in self._encode(images, texts, regions, "a phrase", attentions=True):
                 scores = region_saliency(found.attentions, tokens.word_index > 0, present)
                 boxes, _ = _padded([[box.as_tuple() for box in regions[pair].values()] for pair in pairs])
@@ -121,7 +121,7 @@ class Uniter(ConfiguredTextModel):
         logits = np.full(len(texts), np.nan, dtype=np.float32)
         matching = self.losses["itm"]
         assert isinstance(matching, ImageTextMatching)
-        with self.asking():
+        with self.eval_mode():
             for pairs, _, found, _ in self._encode(images, texts, regions, "a text"):
                 logits[pairs] = matching.logits(found).cpu().numpy()
         return logits
@@ -150,8 +150,8 @@ class Uniter(ConfiguredTextModel):
             if not isinstance(given, Mapping) or not all(isinstance(box, Box) for box in given.values()):
                 raise InputError(f"regions must map names to Box values, for each image; got {given!r}")
         asked = [pair for pair in range(len(texts)) if regions[pair]]
-        for begin in range(0, len(asked), PAIRS_AT_ONCE):
-            pairs = asked[begin : begin + PAIRS_AT_ONCE]
+        for begin in range(0, len(asked), PAIR_BATCH_SIZE):
+            pairs = asked[begin : begin + PAIR_BATCH_SIZE]
             first = {(id(images[pair]), id(regions[pair])): pair for pair in reversed(pairs)}
             order = {key: row for row, key in enumerate(first)}
             rows = torch.tensor([order[id(images[pair]), id(regions[pair])] for pair in pairs], device=self.device)

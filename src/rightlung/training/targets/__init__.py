@@ -1,4 +1,4 @@
-"""What a training batch can hold besides images and texts: one file and one class for each kind of target.
+"""What a model learns from besides images and texts (not the ground truth of scoring): one class per kind of target.
 
 A recipe names targets in ``data.targets`` and gives their settings in ``data.target_options``. Every module of this
 package is imported, so a new target is one new file with a class that `TARGETS` registers; see `base.TargetBuilder`.

@@ -21,7 +21,7 @@ from rightlung.lexicon import canonical_finding
 from rightlung.models.preprocessing import letterbox
 from rightlung.phantom.loader import PhantomBatch
 from rightlung.training.annotations import Location, StudyAnnotations
-from rightlung.training.augmentation import ImageChanges, move_boxes, move_masks, on_device
+from rightlung.training.augmentation import AugmentationParams, move_boxes, move_masks, to_device
 
 if TYPE_CHECKING:
     from rightlung.training.recipe import DataEntry
@@ -46,7 +46,7 @@ class RaggedTensor:
 
     def at(self, rows: Sequence[int]) -> Tensor:
         """Return rows by their number in ``values``."""
-        return self.values[on_device(torch.tensor(rows, dtype=torch.long), self.values.device)]
+        return self.values[to_device(torch.tensor(rows, dtype=torch.long), self.values.device)]
 
     def concatenated(self) -> Tensor:
         """Return the rows of all studies in their order, (sum of counts, ...)."""
@@ -55,7 +55,7 @@ class RaggedTensor:
 
 
 Column = RaggedTensor | list[Any]
-"""Of each study a tensor (rows, ...), or a value that JSON knows."""
+"""One entry per study: a tensor (rows, ...) or a JSON-serialisable value."""
 
 
 def select_studies(column: Column, studies: Sequence[int]) -> Column:
@@ -85,7 +85,7 @@ class StudyFrame:
 
 @dataclass(frozen=True, slots=True)
 class DrawContext:
-    """What words are drawn with: everything random comes from ``stream``, which follows from seed and batch."""
+    """Inputs for sampling an image's texts; all randomness comes from ``stream``."""
 
     entry: DataEntry
     stream: RandomStream
@@ -102,20 +102,20 @@ class BatchPart:
     columns: Mapping[str, Column]  # what `TargetBuilder.build` returned for each study; empty if it was not called
     words: Sequence[Any]  # n: what `TargetBuilder.draw` returned, mirrored where the image is
     mirrored: Tensor  # (n,) bool
-    changes: ImageChanges | None
+    params: AugmentationParams | None
     grid: int
     source_findings: frozenset[str] = frozenset()  # all that the labels of the source name
 
     def tensor(self, values: Sequence[Any], dtype: torch.dtype) -> Tensor:
         """Return values as a tensor on the batch's device."""
-        return on_device(torch.tensor(values, dtype=dtype), self.mirrored.device)
+        return to_device(torch.tensor(values, dtype=dtype), self.mirrored.device)
 
     def move_masks(self, masks: Tensor, images: Tensor | None = None) -> Tensor:
         """Mirror and move masks (p, rows, cols) with their images; ``images`` (p,) are the indices of these."""
         if not len(masks):
             return masks
-        if self.changes is not None:
-            return move_masks(masks[:, None], self.changes, images)[:, 0].clamp(0.0, 1.0)
+        if self.params is not None:
+            return move_masks(masks[:, None], self.params, images)[:, 0].clamp(0.0, 1.0)
         mirrored = self.mirrored if images is None else self.mirrored[images]
         return torch.where(mirrored[:, None, None], masks.flip(-1), masks)
 
@@ -123,16 +123,16 @@ class BatchPart:
         """Mirror and move boxes (p, 4) with their images: a turned box becomes the upright box around it."""
         x0, y0, x1, y1 = boxes.unbind(-1)
         boxes = torch.where(self.mirrored[images, None], torch.stack([1 - x1, y0, 1 - x0, y1], dim=-1), boxes)
-        return boxes if self.changes is None else move_boxes(boxes, self.changes, images)
+        return boxes if self.params is None else move_boxes(boxes, self.params, images)
 
 
 class TargetBuilder:
     """One kind of target. A subclass is a frozen dataclass whose fields are its settings in the recipe.
 
     For each study, `build` returns small tensors (rows, ...) and plain values. They are cached and handed to `collate`
-    as columns. `collate` returns the batch's target: tensors, and lists; a list ``images`` holds indices of images,
-    which are shifted when parts of a batch are joined. Where words depend on chance or on the mirror, `draw` chooses
-    them for each image and `mirror` exchanges their sides.
+    as columns. `collate` returns the batch's target: tensors, and lists; a list ``image_indices`` holds indices of
+    images, which are shifted when parts of a batch are joined. Where words depend on chance or on the mirror, `draw`
+    chooses them for each image and `mirror` exchanges their sides.
     """
 
     name: ClassVar[str]
@@ -142,11 +142,11 @@ class TargetBuilder:
         return True
 
     def available_in(self, study: Study) -> bool:
-        """Return whether the study knows this target."""
+        """Return whether the study has this annotation."""
         return True
 
     def build(self, study: Study, annotations: StudyAnnotations, frame: StudyFrame) -> Mapping[str, Any]:
-        """Return what is to be cached of a study, by name: tensors (rows, ...) or values that JSON knows."""
+        """Return what is to be cached of a study, by name: tensors (rows, ...) or JSON-serialisable values."""
         return {}
 
     def can_build_rendered(self, entry: DataEntry) -> bool:
@@ -154,7 +154,7 @@ class TargetBuilder:
         return type(self).build is TargetBuilder.build
 
     def build_rendered(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
-        """Return the columns of phantom studies that were painted on the device."""
+        """Return the columns of phantom studies that were rendered on the device."""
         return {}
 
     def draw(self, annotations: StudyAnnotations, context: DrawContext) -> Any:
@@ -162,7 +162,7 @@ class TargetBuilder:
         return ()
 
     def mirror(self, words: Any) -> Any:
-        """Return the words for the mirrored image; None where there are none, so that it must not be mirrored."""
+        """Return the mirrored image's words, or None if they cannot be mirrored; the image is then not mirrored."""
         return words
 
     def collate(self, part: BatchPart) -> dict[str, Any]:

@@ -26,8 +26,8 @@ class Boxes(TargetBuilder):
 
     - ``boxes`` (b, 4): x0, y0, x1, y1 in fractions of the square image
     - ``labels``: list of length b, the findings of each box and what they imply: a consolidation is an opacity
-    - ``images``: list of length b
-    - ``known`` (n,) bool: whether the boxes of an image are known (it may have none)
+    - ``image_indices``: list of length b, the index of each box's image
+    - ``has_boxes`` (n,) bool: whether the boxes of an image are known (it may have none)
     """
 
     name = "boxes"
@@ -69,11 +69,12 @@ class Boxes(TargetBuilder):
         return {"boxes": RaggedTensor.of(values, [len(own) for own in boxes]), "labels": labels}
 
     def collate(self, part: BatchPart) -> dict[str, Any]:
-        """Return boxes, labels, images and known; what the border has cut off is left out."""
+        """Return boxes, labels, image_indices and has_boxes; what the border has cut off is left out."""
         column, labels = part.columns.get("boxes"), part.columns.get("labels")
         if not isinstance(column, RaggedTensor) or not isinstance(labels, list):
-            unknown = torch.zeros_like(part.mirrored)
-            return {"boxes": torch.zeros(0, 4, device=unknown.device), "labels": [], "images": [], "known": unknown}
+            none = torch.zeros_like(part.mirrored)
+            boxes = torch.zeros(0, 4, device=none.device)
+            return {"boxes": boxes, "labels": [], "image_indices": [], "has_boxes": none}
         images = [image for image, count in enumerate(column.counts) for _ in range(count)]
         boxes = part.move_boxes(column.concatenated(), part.tensor(images, torch.long)).clamp(0.0, 1.0)
         inside = ((boxes[:, 2:] - boxes[:, :2]) > MIN_BOX_SIDE).all(-1)
@@ -82,6 +83,6 @@ class Boxes(TargetBuilder):
         return {
             "boxes": boxes[inside],
             "labels": [of_box[box] for box in kept],
-            "images": [images[box] for box in kept],
-            "known": torch.ones_like(part.mirrored),
+            "image_indices": [images[box] for box in kept],
+            "has_boxes": torch.ones_like(part.mirrored),
         }

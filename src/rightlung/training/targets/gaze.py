@@ -19,7 +19,7 @@ class Gaze(TargetBuilder):
     """The gaze map of each image.
 
     - ``maps`` (n, grid, grid): relative dwell time, 0 to 1, with a maximum of 1 before augmentation; zeros if unknown
-    - ``known`` (n,) bool: which images have one
+    - ``has_gaze`` (n,) bool: which images have one
     """
 
     name = "gaze"
@@ -37,12 +37,12 @@ class Gaze(TargetBuilder):
         return {"maps": (cells / cells.max().clamp_min(1e-12))[None]}
 
     def collate(self, part: BatchPart) -> dict[str, Any]:
-        """Return maps and known."""
+        """Return maps and has_gaze."""
         column = part.columns["maps"]
         assert isinstance(column, RaggedTensor)
-        known = part.tensor(column.counts, torch.bool)
-        maps = torch.zeros(len(known), part.grid, part.grid, device=known.device)
+        has_gaze = part.tensor(column.counts, torch.bool)
+        maps = torch.zeros(len(has_gaze), part.grid, part.grid, device=has_gaze.device)
         maps[part.tensor([image for image, count in enumerate(column.counts) if count], torch.long)] = (
             column.concatenated()
         )
-        return {"maps": part.move_masks(maps), "known": known}
+        return {"maps": part.move_masks(maps), "has_gaze": has_gaze}

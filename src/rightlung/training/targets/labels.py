@@ -18,8 +18,8 @@ from rightlung.training.targets.base import TARGETS, BatchPart, TargetBuilder, l
 class Labels(TargetBuilder):
     """The labels of each image for the ``f`` ``findings`` of the settings.
 
-    - ``values`` (n, f): 1 (present), 0 (absent) or NaN (uncertain or missing). With ``unlabeled: negative``, a missing
-      one is 0 if other studies of the source have this label.
+    - ``values`` (n, f): 1 (present), 0 (absent) or NaN (uncertain or missing). With ``missing_labels: negative``, a
+      missing one is 0 if other studies of the source have this label.
     """
 
     findings: tuple[str, ...] = ()
@@ -38,13 +38,13 @@ class Labels(TargetBuilder):
 
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return the values."""
-        labelled = part.source_findings if part.entry.unlabeled == "negative" else frozenset()
+        labelled = part.source_findings if part.entry.missing_labels == "negative" else frozenset()
         missing = [0.0 if canonical_finding(name) in labelled else torch.nan for name in self.findings]
-        return {"values": part.tensor([self._of(texts, missing) for texts in part.studies], torch.float32)}
+        return {"values": part.tensor([self._of(annotations, missing) for annotations in part.studies], torch.float32)}
 
-    def _of(self, texts: StudyAnnotations, missing: list[float]) -> list[float]:
-        absent = texts.absent | ({NO_FINDING} if texts.present - {NO_FINDING, DEVICES} else set())
-        values = label_values(self.findings, texts.present, absent)
-        unsure = [canonical_finding(name) in texts.uncertain for name in self.findings]
+    def _of(self, annotations: StudyAnnotations, missing: list[float]) -> list[float]:
+        absent = annotations.absent | ({NO_FINDING} if annotations.present - {NO_FINDING, DEVICES} else set())
+        values = label_values(self.findings, annotations.present, absent)
+        unsure = [canonical_finding(name) in annotations.uncertain for name in self.findings]
         known = zip(values, missing, unsure, strict=True)
         return [otherwise if value != value and not doubt else value for value, otherwise, doubt in known]

@@ -15,7 +15,7 @@ from rightlung.core.keyed import RandomStream
 from rightlung.lexicon.side_changes import mirrored, with_sides_exchanged, without_side
 from rightlung.phantom.loader import PhantomBatch, cell_shares
 from rightlung.training.annotations import DEVICES, NO_FINDING, StudyAnnotations, StudySentence, finding_prompts
-from rightlung.training.augmentation import on_device
+from rightlung.training.augmentation import to_device
 from rightlung.training.targets.base import (
     TARGETS,
     BatchPart,
@@ -45,12 +45,12 @@ class DrawnPhrase:
 @TARGETS.register
 @dataclass(frozen=True)
 class Phrases(TargetBuilder):
-    """``p`` phrases with masks, up to ``phrases`` of the entry for each image.
+    """``p`` phrases with masks, up to ``phrases_per_image`` of the entry for each image.
 
-    - ``texts``, ``images``: lists of length p
+    - ``texts``, ``image_indices``: lists of length p, the phrases and the index of each one's image
     - ``present`` (p,): 1 (seen in the image), 0 (not seen) or NaN (moved out of the image)
     - ``masks`` (p, grid, grid): share of each cell that the phrase covers, 0 to 1
-    - ``located`` (p,) bool: whether that is known
+    - ``has_mask`` (p,) bool: whether that is known
     """
 
     name = "phrases"
@@ -68,7 +68,7 @@ class Phrases(TargetBuilder):
         return {"masks": to_uint8(torch.cat(shares))}
 
     def can_build_rendered(self, entry: DataEntry) -> bool:
-        """Exact masks are painted; boxes of regions are not."""
+        """Exact masks are rendered; boxes of regions are not."""
         return entry.phrase_masks == "exact"
 
     def build_rendered(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
@@ -89,7 +89,7 @@ class Phrases(TargetBuilder):
         return None if None in texts else [replace(phrase, text=str(text)) for phrase, text in pairs]
 
     def collate(self, part: BatchPart) -> dict[str, Any]:
-        """Return texts, images, present, located and masks."""
+        """Return texts, image_indices, present, has_mask and masks."""
         asked = [(image, phrase) for image, phrases in enumerate(part.words) for phrase in phrases]
         images = part.tensor([image for image, _ in asked], torch.long)
         locations = [(image, phrase.locations) for image, phrase in asked]
@@ -97,12 +97,12 @@ class Phrases(TargetBuilder):
         present = part.tensor([float(phrase.present) for _, phrase in asked], torch.float32)
         placed = part.tensor([bool(phrase.locations) for _, phrase in asked], torch.bool)
         # What has moved across the border is not visible, so that nobody can say whether it is there.
-        located = placed & (masks.flatten(1).amax(1) > 0.02) if asked else placed
+        has_mask = placed & (masks.flatten(1).amax(1) > 0.02) if asked else placed
         return {
             "texts": [phrase.text for _, phrase in asked],
-            "images": [image for image, _ in asked],
-            "present": torch.where(placed & ~located, torch.nan, present),
-            "located": located,
+            "image_indices": [image for image, _ in asked],
+            "present": torch.where(placed & ~has_mask, torch.nan, present),
+            "has_mask": has_mask,
             "masks": masks,
         }
 
@@ -124,7 +124,7 @@ def union_masks(
     united = masks.at([row[0] for row in index])
     for turn in range(1, longest):
         united = torch.maximum(united, masks.at([row[turn] for row in index]))
-    empty = on_device(torch.tensor([not own for own in rows]), device)
+    empty = to_device(torch.tensor([not own for own in rows]), device)
     return united.float().div_(255).masked_fill_(empty[:, None, None], 0.0)
 
 
@@ -140,10 +140,11 @@ def draw_phrases(study: StudyAnnotations, context: DrawContext) -> list[DrawnPhr
     for _ in range(entry.phrases_per_image):
         drawn = None
         kind = stream.random()
-        if kind < entry.from_other_studies:
+        if kind < entry.other_study_probability:
             drawn = _from_another(study, context)
-        elif kind < entry.from_other_studies + entry.sides_swapped and (possible := swappable(study)):
-            drawn = DrawnPhrase(stream.choice(possible), False)
+        elif kind < entry.other_study_probability + entry.swapped_side_probability:
+            swapped = side_swapped_sentences(study)
+            drawn = DrawnPhrase(stream.choice(swapped), False) if swapped else None
         drawn = drawn or _own(study, entry, stream, seen, unseen)
         asked += [drawn] if drawn else []
     return asked
@@ -156,9 +157,9 @@ def _own(
     seen: list[StudySentence],
     unseen: list[StudySentence],
 ) -> DrawnPhrase | None:
-    """Take the next of the study's own sentences, of something visible by a chance of ``positive``."""
-    wants_seen, wants_prompt = stream.chance(entry.positive_share), stream.chance(entry.prompt_share)
-    wants_no_side = stream.chance(entry.without_side)
+    """Take the next of the study's own sentences, of something visible with probability ``positive_share``."""
+    wants_seen, wants_prompt = stream.chance(entry.positive_share), stream.chance(entry.prompt_probability)
+    wants_no_side = stream.chance(entry.drop_side_probability)
     if wants_prompt and (drawn := _prompt(study, stream, wants_seen)) is not None:
         return drawn
     if seen and (wants_seen or not unseen):
@@ -187,7 +188,7 @@ def _from_another(study: StudyAnnotations, context: DrawContext) -> DrawnPhrase 
     return None
 
 
-def swappable(study: StudyAnnotations) -> list[str]:
+def side_swapped_sentences(study: StudyAnnotations) -> list[str]:
     """Return sentences about one side as sentences about the other, if that has no such finding."""
     changed = [with_sides_exchanged(one.text) for one in study.sentences if one.side is not None]
     return [text for text in changed if text is not None]
@@ -198,9 +199,9 @@ def _label_prompts(study: StudyAnnotations, context: DrawContext) -> list[DrawnP
     entry, stream = context.entry, context.stream
     there = stream.shuffled(sorted(name for name in study.labels if name != NO_FINDING))
     healthy = NO_FINDING in study.labels
-    if entry.unlabeled == "negative" or healthy:
+    if entry.missing_labels == "negative" or healthy:
         missing = context.findings - study.present - study.uncertain - {NO_FINDING}
-        if healthy and entry.unlabeled == "unknown":
+        if healthy and entry.missing_labels == "unknown":
             missing -= {DEVICES}  # reports say "no finding" of patients with tubes
     else:
         missing = study.absent

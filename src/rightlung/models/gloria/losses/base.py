@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class GloriaStep:
+class LossInputs:
     """A batch and its encodings, computed once and shared by all losses.
 
     ``image_keys`` (n, [1 +] p, d) are the patch embeddings as attention compares them (`Gloria.attention_keys`).
@@ -38,18 +38,18 @@ class GloriaStep:
     encoded_texts: TextEmbeddings
     text_rows: Mapping[str, int]
 
-    def embed(self, texts: Sequence[str]) -> TextEmbeddings:
+    def embeddings_of(self, texts: Sequence[str]) -> TextEmbeddings:
         """Return the embeddings of some of the encoded texts."""
         return self.encoded_texts[torch.tensor([self.text_rows[text] for text in texts], device=self.model.device)]
 
     @cached_property
     def texts(self) -> TextEmbeddings:
         """The embeddings of the batch's texts."""
-        return self.embed(self.batch.texts)
+        return self.embeddings_of(self.batch.texts)
 
     @cached_property
     def pairs(self) -> Pairs:
-        """The texts of each image in the joint batch."""
+        """The texts of each image in the global batch."""
         return find_pairs(self.batch, self.gather, self.model.config.duplicate_texts == "ignore")
 
     @property
@@ -84,6 +84,6 @@ class Loss(nn.Module):
         """Return the texts that this loss needs encoded besides those of the batch."""
         return ()
 
-    def forward(self, step: GloriaStep) -> Tensor:
+    def forward(self, inputs: LossInputs) -> Tensor:
         """Return the loss, a scalar."""
         raise NotImplementedError

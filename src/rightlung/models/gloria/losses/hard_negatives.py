@@ -1,7 +1,8 @@
-"""+Sided's losses: a text that names one side against its hard negative, the same text with the side exchanged.
+"""Hard-negative losses (of our variant +Sided, docs/wrong-lung.md): a one-sided text against its hard negative.
 
-Both are compared in the text's own image. Every loss is summed over such texts and divided by the number of all texts
-of the batch, so that a batch with few of them counts little, and the mean over processes is the joint batch's loss.
+The hard negative is the same text with "left" and "right" exchanged. Both are compared in the text's own image. Every
+loss is summed over such texts and divided by the number of all texts of the batch, so that a batch with few of them
+counts little, and the mean over processes is the global batch's loss.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch.nn.functional import softplus
 
 from rightlung.models.base import TrainingBatch
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.gloria.losses.base import GloriaStep, Loss, hard_negatives
+from rightlung.models.gloria.losses.base import Loss, LossInputs, hard_negatives
 from rightlung.models.gloria.losses.contrastive import sentence_similarity
 
 
@@ -26,20 +27,20 @@ class _HardNegativeLoss(Loss):
         """Return the hard negatives."""
         return list(hard_negatives(batch).values())
 
-    def forward(self, step: GloriaStep) -> Tensor:
+    def forward(self, inputs: LossInputs) -> Tensor:
         """Return the loss of all texts that have a hard negative; 0 if none has one."""
-        batch, negative_of = step.batch, hard_negatives(step.batch)
+        batch, negative_of = inputs.batch, hard_negatives(inputs.batch)
         if not negative_of:
-            return step.zero
-        texts = step.embed([batch.texts[index] for index in negative_of])
-        negatives = step.embed(list(negative_of.values()))
-        losses = self._compare(step, texts, negatives, [batch.image_of_text[index] for index in negative_of])
+            return inputs.zero
+        texts = inputs.embeddings_of([batch.texts[index] for index in negative_of])
+        negatives = inputs.embeddings_of(list(negative_of.values()))
+        losses = self._compare(inputs, texts, negatives, [batch.image_of_text[index] for index in negative_of])
         return losses.sum() / len(batch.texts)
 
     def _compare(
-        self, step: GloriaStep, texts: TextEmbeddings, negatives: TextEmbeddings, images: Sequence[int]
+        self, inputs: LossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
     ) -> Tensor:
-        """Return the loss (n,) of n texts and their hard negatives; ``images`` are the indices of the texts' images."""
+        """Return the loss (n,) of n texts and their hard negatives; ``image_indices`` are their images."""
         raise NotImplementedError
 
 
@@ -47,13 +48,13 @@ class HardNegativeRanking(_HardNegativeLoss):
     """The text must be more similar to its image than its hard negative is (`sentence_similarity`)."""
 
     def _compare(
-        self, step: GloriaStep, texts: TextEmbeddings, negatives: TextEmbeddings, images: Sequence[int]
+        self, inputs: LossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
     ) -> Tensor:
-        model = step.model
-        patches = model.patch_keys(step.image_keys)[torch.tensor(images, device=model.device)]
+        model = inputs.model
+        patches = model.patch_keys(inputs.image_keys)[torch.tensor(image_indices, device=model.device)]
         text_similarity, negative_similarity = (
             sentence_similarity(
-                model.attention_embeddings(sentences.global_embedding), patches, model.temperature, pairwise=True
+                model.normalize_for_attention(sentences.global_embedding), patches, model.temperature, pairwise=True
             )
             for sentences in (texts, negatives)
         )
@@ -64,11 +65,12 @@ class HardNegativeOverlap(_HardNegativeLoss):
     """The hard negative must attend to other patches than the text (`overlap_loss`)."""
 
     def _compare(
-        self, step: GloriaStep, texts: TextEmbeddings, negatives: TextEmbeddings, images: Sequence[int]
+        self, inputs: LossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
     ) -> Tensor:
-        first_patch = 0 if step.model.no_attention_token is None else 1
+        first_patch = 0 if inputs.model.no_attention_token is None else 1
         text_attention, negative_attention = (
-            step.model.log_attention(some, step.image_keys, images)[:, first_patch:] for some in (texts, negatives)
+            inputs.model.log_attention(some, inputs.image_keys, image_indices)[:, first_patch:]
+            for some in (texts, negatives)
         )
         return overlap_loss(text_attention, negative_attention)
 
@@ -77,10 +79,10 @@ class HardNegativeAbstention(_HardNegativeLoss):
     """The hard negative must attend to the no-attention token, and the text to patches (`abstention_loss`)."""
 
     def _compare(
-        self, step: GloriaStep, texts: TextEmbeddings, negatives: TextEmbeddings, images: Sequence[int]
+        self, inputs: LossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
     ) -> Tensor:
         return abstention_loss(
-            *(step.model.log_attention(some, step.image_keys, images) for some in (texts, negatives))
+            *(inputs.model.log_attention(some, inputs.image_keys, image_indices) for some in (texts, negatives))
         )
 
 

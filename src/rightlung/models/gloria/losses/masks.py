@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from rightlung.models.base import TrainingBatch
-from rightlung.models.gloria.losses.base import GloriaStep, Loss
+from rightlung.models.gloria.losses.base import Loss, LossInputs
 
 
 class _MaskLoss(Loss):
@@ -23,27 +23,29 @@ class _MaskLoss(Loss):
         """Return the phrases."""
         return list(batch.target("phrases")["texts"])
 
-    def forward(self, step: GloriaStep) -> Tensor:
+    def forward(self, inputs: LossInputs) -> Tensor:
         """Return the sum over the phrases, divided by the number of images."""
-        phrases, model = step.batch.target("phrases"), step.model
+        phrases, model = inputs.batch.target("phrases"), inputs.model
         if not phrases["texts"]:
-            return step.zero
-        attention = model.log_attention(step.embed(phrases["texts"]), step.image_keys, phrases["images"]).float()
+            return inputs.zero
+        attention = model.log_attention(
+            inputs.embeddings_of(phrases["texts"]), inputs.image_keys, phrases["image_indices"]
+        ).float()
         masks = adaptive_avg_pool2d(phrases["masks"][:, None], model.image_encoder.grid).flatten(1)
         has_token = model.no_attention_token is not None
-        losses = self.phrase_losses(attention, masks, phrases["located"], phrases["present"], has_token)
-        return losses.sum() / len(step.batch)
+        losses = self.phrase_losses(attention, masks, phrases["has_mask"], phrases["present"], has_token)
+        return losses.sum() / len(inputs.batch)
 
     def phrase_losses(
-        self, log_attention: Tensor, masks: Tensor, located: Tensor, present: Tensor, has_token: bool = True
+        self, log_attention: Tensor, masks: Tensor, has_mask: Tensor, present: Tensor, has_token: bool
     ) -> Tensor:
         """Return the loss of each phrase, (n,), from its log attention (n, [1 +] p).
 
         With ``has_token``, the first column belongs to the no-attention token. ``masks`` (n, p) hold the covered share
-        of each patch and count where ``located``; ``present`` is 1, 0 or NaN.
+        of each patch and count where ``has_mask``; ``present`` is 1, 0 or NaN.
         """
         patches = log_attention[:, 1:] if has_token else log_attention
-        has_mask = located & (masks.sum(1) > 0)
+        has_mask = has_mask & (masks.sum(1) > 0)
         zero = log_attention.new_zeros(())
         losses = torch.where(has_mask, self._compare(patches, masks), zero)
         if has_token:
