@@ -208,14 +208,16 @@ def test_several_images_are_asked_with_the_option_phrase(call: Run, radiographs:
     assert (len(some["groundings"]), len(some["problems"])) == (1, 1)
 
 
-@pytest.mark.parametrize("form", [("one.png", "two.jpg", "nodule"), ("one.png", "--phrase", "two.jpg")])
+@pytest.mark.parametrize(
+    "form", [("one.png", "two.jpg", "nodule"), ("one.png", "--phrase", "two.jpg"), ("one.png", "misspelt/two.jpg")]
+)
 def test_a_phrase_that_names_a_file_is_refused(
     call: Run, radiographs: Path, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(radiographs)
     result = call("ground", *form, "--model", MODEL)
     assert result.returncode == 2
-    assert "'two.jpg' is given as a phrase but is a file" in result.stderr
+    assert "two.jpg' is given as a phrase but names a file" in result.stderr
     assert "rightlung ground IMAGE… --phrase PHRASE" in result.stderr
     assert not (radiographs / "groundings").exists()
 
