@@ -104,7 +104,9 @@ def run(
             raise InputError(session.problems[0])
     notes = [*session.notes, *([answerer.note] if answerer.note else [])]
     if session.reused:
-        notes.append(f"reused {session.reused:,} grounding{'' if session.reused == 1 else 's'} from {folder.date}: {out}")
+        notes.append(
+            f"reused {session.reused:,} grounding{'' if session.reused == 1 else 's'} from {folder.date}: {out}"
+        )
     result: dict[str, Any] = {"folder": str(out), "model": model_name, "groundings": session.entries}
     result |= {
         "problems": session.problems,

@@ -68,7 +68,9 @@ def check_text(value: object, what: str, may_be_blank: bool = False) -> str:
 def check_query_name(name: str) -> None:
     """Raise an error for a phrase query without an index."""
     if name.startswith("phrase:") and not PHRASE_QUERY.fullmatch(name):
-        raise InputError(f"query {shortened(name)} must be 'phrase:' and an index into the study's phrases, such as 'phrase:0'")
+        raise InputError(
+            f"query {shortened(name)} must be 'phrase:' and an index into the study's phrases, such as 'phrase:0'"
+        )
 
 
 def _check_embedding(values: object, what: str) -> tuple[float, ...]:
