@@ -43,6 +43,21 @@ def test_every_requirement_has_a_pinned_version() -> None:
     assert {name_of(one).lower() for one in every} <= {name.replace("_", "-") for name in pinned}
 
 
+def test_the_source_distribution_holds_what_the_makefile_needs() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
+    named = re.findall(r"[\w./]+\.(?:txt|py)\b", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert "constraints.txt" in named
+    included = build["sdist"]["include"]
+    assert all(any(Path(name).is_relative_to(one) for one in included) for name in named)
+
+
+def test_your_own_torch_may_stay_and_the_makefile_passes_the_pins() -> None:
+    ranges = {name_of(one): one.removeprefix(name_of(one)) for one in PROJECT["dependencies"]}
+    assert ranges["torch"] == ">=2.6,<3"
+    assert not [name for name, versions in ranges.items() if "==" in versions or "~=" in versions]
+    assert "--constraint constraints.txt" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
 def test_pydicom_is_imported_only_to_read_dicom() -> None:
     code = "import sys, rightlung.asking, rightlung.cli.ground; assert 'pydicom' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -181,13 +181,18 @@ def test_fewer_than_twenty_questions_that_all_fail_are_an_error_too(tmp_path: Pa
         ask(Failing("Effusion", "Nodule"), listed(count), tmp_path / "p")
 
 
+def write_image(file: Path, shade: int) -> None:
+    """Write pixels that pass for a radiograph: brighter above, with a gradient across."""
+    pixels = np.tile(np.arange(32, dtype=np.uint8), (32, 1))
+    pixels[:16] += np.uint8(shade)
+    PIL.Image.fromarray(pixels).save(file)
+
+
 def write_manifest(folder: Path, shades: Sequence[int]) -> None:
     folder.mkdir(exist_ok=True)
     rows = []
     for number, shade in enumerate(shades):
-        pixels = np.full((16, 16), 40, np.uint8)
-        pixels[:8] = shade
-        PIL.Image.fromarray(pixels).save(folder / f"{number}.png")
+        write_image(folder / f"{number}.png", shade)
         rows.append(
             f'{{"id": "s{number}", "patient": "p{number}", "file": "{number}.png", "phrases": [{{"text": "x"}}]}}'
         )
@@ -212,7 +217,7 @@ def test_answers_about_images_that_have_changed_are_refused_until_they_are_overw
     before = rows_of(tmp_path / "p")
     assert ask(Painter(), address, tmp_path / "p", ["none", "exchange-image"]).written == 0
 
-    PIL.Image.fromarray(np.full((16, 16), 250, np.uint8)).save(folder / "1.png")
+    write_image(folder / "1.png", 220)
     if kind == "tar":
         packed(folder)
     changed = "1 of 3 studies have changed (first: study 's1')" if kind == "folder" else "3 of 3 studies have changed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -310,6 +311,20 @@ def test_answers_of_a_retrained_model_are_not_mixed_with_those_of_its_earlier_se
     ask(Net(0), listed(5), tmp_path / "p")
     with pytest.raises(InputError, match="with other weights"):
         ask(Net(1), listed(5), tmp_path / "p")
+
+
+def test_weights_behind_the_attributes_of_a_class_count_too() -> None:
+    def wrapped(**attributes: object) -> str | None:
+        return weights_digest(SimpleNamespace(name="mine", cache=[], **attributes))
+
+    assert wrapped() is None
+    for one, other in [
+        (torch.zeros(2), torch.ones(2)),
+        (np.zeros(2), np.ones(2)),
+        (torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)),
+    ]:
+        assert None is not wrapped(net=one) == wrapped(net=one) != wrapped(net=other)
+        assert wrapped(net=one, more=other) != wrapped(net=other, more=one)
 
 
 def test_progress_grows_to_the_number_of_studies(tmp_path: Path) -> None:

@@ -77,13 +77,18 @@ def disc(x: int, y: int, radius: int) -> NDArray[np.bool_]:
 def write_answers(
     source: Source, folder: Path, answer: Answer, conditions: Sequence[str] = CONDITIONS, model: str = "known"
 ) -> Path:
-    """Ask ``answer`` about every phrase; under exchange-image it sees the study half the source further on."""
+    """Ask ``answer`` about every phrase; under exchange-image it sees the study half the source further on.
+
+    Under random-sentence it is asked a phrase about something else.
+    """
     studies = list(source)
     with PredictionWriter(folder, source=source.address, model=model) as writer:
         for place, study in enumerate(studies):
             for index, phrase in enumerate(study.phrases):
                 for condition in conditions:
-                    text = swap_sides(phrase.text) if condition == "swap-sides" else phrase.text
+                    other = study.phrases[(index + 2) % len(study.phrases)].text
+                    texts = {"swap-sides": swap_sides(phrase.text), "random-sentence": other}
+                    text = texts.get(condition, phrase.text)
                     if condition == "swap-sides" and text == phrase.text:
                         continue
                     shown = studies[(place + len(studies) // 2) % len(studies)]

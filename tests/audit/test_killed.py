@@ -17,6 +17,7 @@ import pytest
 import rightlung
 from rightlung.audit import audit
 from rightlung.core import OutputError
+from rightlung.core.files import folder_lock
 from tests.audit.cards import QUICK, Cards, diagonal_map, write_answers
 
 FILES = ("audit.html", "audit.json", "instances.parquet")
@@ -68,7 +69,6 @@ for number, step in enumerate(steps):
         run("new", out)
     status = in_child(task)
     assert os.WIFSIGNALED(status), (step, status)
-assert in_child(lambda: run("new", out)) == 0  # goes on after the last of the kills
 """
 
 
@@ -93,7 +93,9 @@ def earlier(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_kill_while_writing_leaves_complete_files_and_the_next_audit_cleans_up(earlier: Path) -> None:
+def test_a_kill_while_writing_leaves_complete_files_and_the_next_lock_leaves_the_old_or_the_new_ones(
+    earlier: Path,
+) -> None:
     root = Path(str(rightlung.__file__)).parents[2]
     path = os.pathsep.join([str(root / "src"), str(root)])
     done = subprocess.run(
@@ -101,12 +103,13 @@ def test_a_kill_while_writing_leaves_complete_files_and_the_next_audit_cleans_up
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = [models_of(folder) for folder in sorted(earlier.glob("after-*"))]
-    # The last two die between moving the files, which no system call does at once; the next audit completes that.
-    assert found[:4] == [{"old"}] * 4
-    assert found[-1] == {"new"}
-    last = max(earlier.glob("after-*"))
-    assert sorted(file.name for file in last.iterdir()) == sorted([".lock", *FILES])
+    folders = sorted(earlier.glob("after-*"))
+    # The last three die while moving the files, which no system call does at once; the next lock completes that.
+    assert [models_of(folder) for folder in folders] == [{"old"}] * 4 + [{"old", "new"}] * 2
+    for folder in folders:
+        folder_lock(folder, "busy").release()
+        assert sorted(file.name for file in folder.iterdir()) == sorted([".lock", *FILES])
+    assert [models_of(folder) for folder in folders] == [{"old"}] * 3 + [{"new"}] * 3
 
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

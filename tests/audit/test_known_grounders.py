@@ -110,8 +110,29 @@ def test_a_map_that_changes_without_scoring_otherwise_is_said_to_change(tmp_path
         "Swapping left and right in the words: map change (total variation, 0–1) 1.00 (1.00 to 1.00; 20 patients)"
         in said
     )
-    assert "The map changes with the words, but it is not shown to gain from it. With left and right swapped" in said
+    changes = "The map changes with the words left and right, but it is not shown to gain from it. With left and right"
+    assert changes in said  # no other words were changed
     assert done.found.conditions["exchange-image"].moved["moved_mass"].n == 120  # also of phrases without a target
+
+
+@pytest.mark.parametrize(
+    ("conditions", "mark", "said"),
+    [
+        (("none", "swap-sides"), "no", "The map does not depend on the words left and right."),
+        (("none", "swap-sides", "random-sentence"), "yes", "The map depends on the words."),
+    ],
+)
+def test_the_verdict_on_words_claims_no_more_than_the_words_that_were_changed(
+    tmp_path: Path, conditions: tuple[str, ...], mark: str, said: str
+) -> None:
+    def read_the_finding(study: Study, phrase: Phrase, text: str) -> Heatmap:
+        """Read which finding is asked for, but not its side."""
+        asked = next(one.text for one in study.phrases if one.text[0] == text[0])
+        return true_map(study, phrase, asked)
+
+    _, words, side, _ = audited(tmp_path, Cards(30), read_the_finding, conditions).result["verdict"]
+    assert (words["mark"], words["text"]) == (mark, said)
+    assert side["mark"] == "no"
 
 
 def test_a_model_that_notices_a_wrong_side_is_said_to_abstain_more(tmp_path: Path) -> None:

@@ -64,6 +64,11 @@ def test_one_image_or_one_phrase_is_paired_with_all_of_the_other(path: Path) -> 
         ([3.0], "effusion", "must be a path, a Pillow image or an array .* got float"),
         (PIXELS.astype(np.int32), "effusion", "must hold floats in 0 to 1, or 8-bit integers; got int32"),
         ("nowhere.png", "effusion", "nowhere.png"),
+        (3, "effusion", "must be a path, a Pillow image or an array .* got int"),
+        (None, "effusion", "must be a path, a Pillow image or an array .* got NoneType"),
+        (GREY, None, "expected a text or a list of texts; got NoneType"),
+        (255 * GREY, "effusion", "values must lie between 0 and 1; got 0.0 to 255.0"),
+        ([GREY[None]], "effusion", r"of shape \(height, width\); got float32 of shape \(1, 48, 40\)"),
     ],
 )
 def test_anything_else_is_one_sentence(images: Any, phrases: Any, sentence: str) -> None:

@@ -55,6 +55,8 @@ def phantom() -> NDArray[np.float32]:
         (np.zeros((256, 256), np.float32), "it is blank (98 % of its pixels have a brightness from 0.00 to 0.00)"),
         (np.ones((256, 256), np.float32), "it is blank (98 % of its pixels have a brightness from 1.00 to 1.00)"),
         (RNG.uniform(0.4, 0.42, (256, 256)).astype(np.float32), "it is blank"),
+        (np.tile(np.linspace(0, 1, 256, dtype=np.float32), (200, 1)), "a gradient (its brightness changes only from"),
+        (np.tile(np.linspace(0, 1, 256, dtype=np.float32)[:, None], 300), "changes only from top to bottom"),
         (RNG.random((256, 256), np.float32), "it is noise (neighbouring pixels are unrelated)"),
         (RNG.normal(0.5, 0.1, (2000, 1500)).clip(0, 1).astype(np.float32), "it is noise"),
         (RNG.random((31, 300), np.float32), "it has only 300 x 31 pixels"),
@@ -64,8 +66,8 @@ def phantom() -> NDArray[np.float32]:
         (grey(as_jpeg(cat((120, 180, 30)))), "it looks like a drawing"),
         (grey(cat((120, 180, 30)).resize((224, 224), PillowImage.Resampling.BICUBIC)), "it looks like a drawing"),
     ],
-    ids=["black", "white", "nearly-grey", "noise", "large-noise", "tiny", "long", "cat", "filled-cat", "jpeg-cat",
-         "resized-cat"],
+    ids=["black", "white", "nearly-grey", "across", "down", "noise", "large-noise", "tiny", "long", "cat", "filled-cat",
+         "jpeg-cat", "resized-cat"],
 )  # fmt: skip
 def test_what_cannot_be_a_radiograph_is_refused_with_the_reason(image: NDArray[np.float32], reason: str) -> None:
     assert reason in (why_implausible(image) or "")

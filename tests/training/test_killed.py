@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import multiprocessing
 import multiprocessing.process
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from rightlung.core import files
+from rightlung.core import OutputError, files
 from rightlung.training.log import read_log
 from tests.training.recipes import final_weights, run, same
 
@@ -115,6 +116,28 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     assert same(final_weights(tmp_path / "run"), whole)
     assert [row["step"] for row in read_log(tmp_path / "run" / "log.csv")] == [2, 3, 4, 6, 8, 9, 10, 12]
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir() if "partial" in path.name] == []
+
+
+def test_a_full_disk_ends_a_run_with_one_sentence_and_it_goes_on_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Any
+) -> None:
+    before, count = files.bring_to_disk, 0
+
+    def bring_to_disk(path: Path) -> None:
+        nonlocal count
+        count += path.name.endswith(".safetensors.writing")
+        if path.name.endswith(".safetensors.writing") and count == 2:
+            path.write_bytes(path.read_bytes()[:100])  # as far as there was room
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        before(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "bring_to_disk", bring_to_disk)
+        with pytest.raises(OutputError, match="cannot be written: No space left on device"):
+            run(tmp_path, *CHANGES)
+    assert not list((tmp_path / "run").rglob("*.writing"))
+    assert run(tmp_path, *CHANGES, resume=True).resumed_from == 3
+    assert same(final_weights(tmp_path / "run"), whole)
 
 
 def _until(sign: Path, process: multiprocessing.process.BaseProcess) -> None:

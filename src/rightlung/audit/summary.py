@@ -27,15 +27,15 @@ def sentences(found: Breakdown) -> list[str]:
 
 def verdicts(found: Breakdown) -> list[MarkedSentence]:
     """Answer whether the map depends on the image, the words and the side, and whether it beats the prior."""
-    words, how = "swap-sides", _SWAPPED
+    words, subject, how = "swap-sides", "the words left and right", _SWAPPED
     if "random-sentence" in found.conditions:
-        words, how = "random-sentence", "With another patient's sentence"
+        words, subject, how = "random-sentence", "the words", "With another patient's sentence"
     peak = "the share of peaks on the finding's side"
     return [
         _dependence(
             found, "exchange-image", "average_precision", "the image", "With another patient's image, average precision"
         ),
-        _dependence(found, words, "average_precision", "the words", f"{how}, average precision"),
+        _dependence(found, words, "average_precision", subject, f"{how}, average precision"),
         _dependence(found, "swap-sides", "peak_on_side", "the side named in the phrase", f"{_SWAPPED}, {peak}"),
         _beats_prior(found),
     ]

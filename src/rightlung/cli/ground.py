@@ -84,9 +84,9 @@ def run(
     images, phrases = (given, phrases) if phrases else (given[:1], given[1:])
     for phrase in phrases:
         check_text(phrase, "a phrase")
-        if _is(Path.is_file, phrase):
+        if _is(Path.is_file, phrase) or phrase.lower().endswith(ENDINGS):
             several = "for several images, write: rightlung ground IMAGE… --phrase PHRASE"
-            raise InputError(f"{phrase!r} is given as a phrase but is a file; {several}")
+            raise InputError(f"{phrase!r} is given as a phrase but names a file; {several}")
     lists = [_images(image, phrases, out, force, anyway) for image in dict.fromkeys(images)]
     model = load_model(model_name, device)
     if isinstance(model, RegionGrounder) and not isinstance(model, Grounder):
@@ -104,7 +104,9 @@ def run(
             raise InputError(session.problems[0])
     notes = [*session.notes, *([answerer.note] if answerer.note else [])]
     if session.reused:
-        notes.append(f"reused {session.reused:,} groundings from {folder.date}: {out}")
+        notes.append(
+            f"reused {session.reused:,} grounding{'' if session.reused == 1 else 's'} from {folder.date}: {out}"
+        )
     result: dict[str, Any] = {"folder": str(out), "model": model_name, "groundings": session.entries}
     result |= {
         "problems": session.problems,

@@ -9,13 +9,13 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from rightlung.core.errors import InputError, OutputError
 
-_LOCK, _WRITING = ".lock", ".writing-"
+_LOCK, _WRITING, _MOVING = ".lock", ".writing-", ".moving-"
 Content = str | bytes | memoryview | Callable[[Path], object]
 """The content of a file: text, bytes, or a function that writes to the path it is given."""
 
@@ -47,33 +47,47 @@ def write_whole(path: Path, content: Content, *, durable: bool = False) -> None:
 
 
 def write_all(folder: Path, contents: Mapping[Path, Content]) -> None:
-    """Write several files, all or none: new files and backups go to a hidden folder, then the new ones are moved.
+    """Write several files below a folder, all or none: they and backups go to a hidden folder, then they are moved.
 
-    A killed process leaves every file complete, and a hidden folder that the next `folder_lock` removes.
+    A killed process leaves every file complete. If it was moving files, the next `folder_lock` moves the rest.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=_WRITING, dir=folder) as name:
-            moves = [
-                (Path(name, f"{place}.new"), Path(name, f"{place}.old"), path) for place, path in enumerate(contents)
-            ]
-            for new, old, path in moves:
-                _put(new, contents[path])
-                path.parent.mkdir(parents=True, exist_ok=True)
+        hidden = Path(tempfile.mkdtemp(prefix=_WRITING, dir=folder))
+        try:
+            for path, content in contents.items():
+                new, old = (hidden / kind / path.relative_to(folder) for kind in ("new", "old"))
+                for one in (new, old, path):
+                    one.parent.mkdir(parents=True, exist_ok=True)
+                _put(new, content)
                 if path.exists():
                     _back_up(path, old)
+            hidden = hidden.rename(folder / hidden.name.replace(_WRITING, _MOVING))
             try:
-                for new, _, path in moves:
-                    new.replace(path)
+                _move_new(hidden, folder)
             except BaseException:
-                for new, old, path in moves:
-                    if old.exists():
-                        old.replace(path)
-                    elif not new.exists():
-                        path.unlink(missing_ok=True)
+                hidden = hidden.rename(folder / hidden.name.replace(_MOVING, _WRITING))
+                _move_back(hidden, folder, contents)
                 raise
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
     except OSError as error:
         raise not_written(folder, error) from error
+
+
+def _move_new(hidden: Path, folder: Path) -> None:
+    files = sorted(path for path in (hidden / "new").rglob("*") if path.is_file())
+    for new in files:
+        new.replace(folder / new.relative_to(hidden / "new"))
+
+
+def _move_back(hidden: Path, folder: Path, paths: Iterable[Path]) -> None:
+    for path in paths:
+        new, old = (hidden / kind / path.relative_to(folder) for kind in ("new", "old"))
+        if old.exists():
+            old.replace(path)
+        elif not new.exists():
+            path.unlink(missing_ok=True)
 
 
 def _put(path: Path, content: Content) -> None:
@@ -183,7 +197,7 @@ class FolderLock:
 
 
 def folder_lock(folder: Path, refusal: str | Exception) -> FolderLock:
-    """Create a folder if it is missing, lock it by the file ``.lock`` in it, and remove what a killed process left.
+    """Create a folder if it is missing, lock it by the file ``.lock`` in it, and tidy up after a killed process.
 
     If another process holds the lock, ``refusal`` is raised (a text as an `OutputError`). On Windows nothing is locked.
     """
@@ -207,6 +221,10 @@ def folder_lock(folder: Path, refusal: str | Exception) -> FolderLock:
         raise
     for leftover in folder.glob(f"{_WRITING}*"):
         shutil.rmtree(leftover, ignore_errors=True)
+    for leftover in folder.glob(f"{_MOVING}*"):
+        with contextlib.suppress(OSError):
+            _move_new(leftover, folder)
+            shutil.rmtree(leftover)
     return FolderLock(descriptor, folder, created)
 
 

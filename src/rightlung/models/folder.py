@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -192,15 +193,23 @@ def read_card(folder: str | Path, *, links_within: Path | None = None) -> str:
 
 
 def weights_digest(model: object) -> str | None:
-    """Return 16 hexadecimal digits that depend on a torch model's weights, None for any other model."""
-    if not isinstance(model, nn.Module):
-        return None
+    """Return 16 hexadecimal digits that depend on a model's weights, or None if it has none.
+
+    The weights of a class that is no torch module are the torch modules, tensors and arrays among its attributes.
+    """
+    weights = {"": model} if isinstance(model, nn.Module) else getattr(model, "__dict__", {})
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        if isinstance(tensor, Tensor):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
+    found = False
+    for name, value in sorted(weights.items()):
+        state = value.state_dict() if isinstance(value, nn.Module) else {"": value}
+        for key, one in sorted(state.items()):
+            if isinstance(one, Tensor):
+                digest.update(f"{name}{key} {one.dtype} {tuple(one.shape)};".encode())
+                digest.update(one.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            elif isinstance(one, np.ndarray) and not one.dtype.hasobject:
+                digest.update(f"{name}{key} {one.dtype} {one.shape};".encode() + one.tobytes())
+            found |= isinstance(one, Tensor | np.ndarray)
+    return digest.hexdigest()[:16] if found or isinstance(model, nn.Module) else None
 
 
 def _check_files(files: dict[str, Any], path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from PIL.Image import Image as PillowImage
 from torch import Tensor
 
 from rightlung.core import Image, InputError, Phrase
+from rightlung.core.study import check_image
 from rightlung.studies.images import from_pillow, read_image
 
 ImageInput = Image | str | os.PathLike[str] | PillowImage
@@ -23,7 +24,7 @@ def as_images(images: Images) -> list[Image]:
 
     A path or object that occurs several times gives the same array, which models encode once.
     """
-    given: list[Any] = [images] if _is_one_image(images) else list(images)  # type: ignore[arg-type]
+    given: list[Any] = [images] if _is_one_image(images) or not isinstance(images, Iterable) else list(images)
     keys = [image if isinstance(image, str | os.PathLike) else id(image) for image in given]
     arrays = {key: _as_array(image) for key, image in dict(zip(keys, given, strict=True)).items()}
     return [arrays[key] for key in keys]
@@ -46,7 +47,11 @@ def as_pairs(images: Images, phrases: Phrases) -> tuple[list[Image], list[Phrase
 
 def as_list(texts: Phrases) -> list[Any]:
     """Return one text or several as a list."""
-    return [texts] if isinstance(texts, str | Phrase) else list(texts)
+    if isinstance(texts, str | Phrase):
+        return [texts]
+    if not isinstance(texts, Iterable):
+        raise InputError(f"expected a text or a list of texts; got {type(texts).__name__}")
+    return list(texts)
 
 
 def _is_one_image(images: object) -> bool:
@@ -74,4 +79,4 @@ def _as_array(image: Any) -> Image:
         return np.divide(array, np.float32(255), dtype=np.float32)
     if not np.issubdtype(array.dtype, np.floating):
         raise InputError(f"an image array must hold floats in 0 to 1, or 8-bit integers; got {array.dtype}")
-    return array
+    return check_image(array.astype(np.float32, copy=False), "the given array")

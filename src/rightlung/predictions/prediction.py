@@ -11,6 +11,7 @@ import numpy as np
 
 from rightlung.core import FrozenMapping, Grounding, InputError, Query, Sentence
 from rightlung.core.checks import check_number
+from rightlung.core.errors import shortened
 from rightlung.core.keyed import text_digest
 
 IMAGE_QUERY = "image"
@@ -27,7 +28,7 @@ class Key(NamedTuple):
     condition: str = "none"
 
     def __str__(self) -> str:
-        return f"study {self.study!r}, query {self.query!r}, condition {self.condition!r}"
+        return f"study {self.study!r}, query {shortened(self.query)}, condition {self.condition!r}"
 
 
 def digest(study: str, query: str, condition: str) -> bytes:
@@ -67,8 +68,9 @@ def check_text(value: object, what: str, may_be_blank: bool = False) -> str:
 def check_query_name(name: str) -> None:
     """Raise an error for a phrase query without an index."""
     if name.startswith("phrase:") and not PHRASE_QUERY.fullmatch(name):
-        got = name if len(name) <= 60 else f"{name[:57]}..."
-        raise InputError(f"query {got!r} must be 'phrase:' and an index into the study's phrases, such as 'phrase:0'")
+        raise InputError(
+            f"query {shortened(name)} must be 'phrase:' and an index into the study's phrases, such as 'phrase:0'"
+        )
 
 
 def _check_embedding(values: object, what: str) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Say why an image cannot be a chest radiograph: tiny, very long, blank, noise, a drawing, or in colour.
+"""Say why an image cannot be a chest radiograph: tiny, very long, blank, a gradient, noise, a drawing, or in colour.
 
 A model answers whatever it is shown, so such images are refused before it is asked. The limits are far from real
 radiographs: none of 7,778 frontal images of NIH ChestX-ray14 and Open-I comes near one (see each constant). An image
@@ -51,6 +51,9 @@ def why_implausible(image: Image) -> str | None:
     low, high = np.quantile(sample, [0.01, 0.99])
     if high - low < LEAST_RANGE:
         return f"it is blank (98 % of its pixels have a brightness from {low:.2f} to {high:.2f})"
+    for axis, across in enumerate(("from left to right", "from top to bottom")):
+        if np.ptp(sample, axis=axis).max() < LEAST_RANGE:
+            return f"it is a gradient (its brightness changes only {across})"
     middle = image[height // 4 : height - height // 4, width // 4 : width - width // 4][:_SAMPLE, :_SAMPLE]
     variance = float(middle.var())
     steps = min(float(np.square(np.diff(middle, axis=axis)).mean()) for axis in (0, 1))
