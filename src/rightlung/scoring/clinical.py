@@ -77,7 +77,12 @@ def class_scores(called: FloatArray, true: FloatArray, counts: FloatArray) -> di
     A class that is never called has precision, F1 and MCC 0.
     """
     hits, calls, positives = (counts @ part for part in (called * true, called, true))
-    total = counts.sum(axis=1, keepdims=True)
+    return _of_sums(hits, calls, positives, counts.sum(axis=1, keepdims=True))
+
+
+def _of_sums(
+    hits: FloatArray, calls: FloatArray, positives: FloatArray, total: FloatArray
+) -> dict[Measure, FloatArray]:
     there = positives > 0
     spread = np.sqrt(positives * (total - positives) * calls * (total - calls))
     return {
@@ -100,8 +105,9 @@ def averaged(
         defined = ~np.isnan(values)
         mean = _ratio(np.where(defined, values, 0.0).sum(axis=1), defined.sum(axis=1).astype(np.float64))
         return np.where(defined.any(axis=1), mean, np.nan)
-    pooled = (part.reshape(-1, 1) for part in (called, true))
-    return class_scores(*pooled, np.repeat(counts, called.shape[1], axis=1))[measure][:, 0]
+    hits, calls, positives = (counts @ part.sum(axis=1, keepdims=True) for part in (called * true, called, true))
+    total = counts.sum(axis=1, keepdims=True) * called.shape[1]
+    return _of_sums(hits, calls, positives, total)[measure][:, 0]
 
 
 def example_f1(called: FloatArray, true: FloatArray, counts: FloatArray) -> FloatArray:

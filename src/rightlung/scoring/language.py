@@ -54,7 +54,9 @@ def clean_words(text: str) -> list[str]:
     for pattern in (". {}. ", " {}. "):
         for number in range(2, 6):
             text = text.replace(pattern.format(number), ". ")
-    sentences = (re.sub(r"""[]"'/\\.,?;*!%^&_+():<=>@[{}]""", "", one.strip()) for one in text.strip().lower().split(". "))
+    sentences = (
+        re.sub(r"""[]"'/\\.,?;*!%^&_+():<=>@[{}]""", "", one.strip()) for one in text.strip().lower().split(". ")
+    )
     return (" . ".join(sentences) + " .").split()
 
 
@@ -169,7 +171,9 @@ def corpus_meteor(columns: Mapping[str, NDArray[Any]], counts: FloatArray) -> Fl
     return np.where(drawn > 0, np.where(matched > 0, mean * (1 - penalty), 0.0), np.nan)
 
 
-def _sums(columns: Mapping[str, NDArray[Any]], names: Sequence[str], counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _sums(
+    columns: Mapping[str, NDArray[Any]], names: Sequence[str], counts: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Return the sums of columns over the drawn texts, (rows, columns), and how many texts were drawn, (rows,)."""
     values = np.stack([np.asarray(columns[name], np.float64) for name in names], axis=1)
     there = ~np.isnan(values).any(axis=1)
