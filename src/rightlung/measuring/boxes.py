@@ -64,7 +64,7 @@ def detection_rows(answer: Mapping[str, Any], labels: StudyLabels) -> Iterator[d
 
 
 def match_columns(detections: Sequence[Detections]) -> dict[str, list[Any]]:
-    """Return the scores of the boxes, the thresholds at which each matches (one bit each), and the number of targets."""
+    """Return the boxes' scores, the IoU thresholds at which each matches (one bit each), and the number of targets."""
     bits = 1 << np.arange(len(IOU_THRESHOLDS))
     return {
         "box_scores": [list(one.scores) for one in detections],

@@ -161,7 +161,8 @@ def gather_targets(
     go to ``folder``, atomically, or to a temporary file; with ``keep_studies``, images and texts go there, too
     (`rightlung.studies.study_cache.CachedSource`). ``rules`` are names of `RULES` and of `MOVED_RULES`, whose targets
     are drawn with ``seed``. ``pixels`` is the height and width of the targets; by default masks keep their size and
-    boxes are painted on 256 x 256. ``region_labels`` keeps the findings and sentences of every region. Missing studies, missing phrases and unreadable masks are listed as problems.
+    boxes are painted on 256 x 256. ``region_labels`` keeps the findings and sentences of every region. Missing
+    studies, missing phrases and unreadable masks are listed as problems.
     """
     settings = {"rules": [*rules], "pixels": pixels, "seed": seed, "subsets": [*subsets], "limit": limit}
     _check(rules, pixels, subsets)
