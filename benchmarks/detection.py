@@ -2,9 +2,9 @@
 
     python benchmarks/detection.py [--images 169] [--resamples 250] [--side 1024]
 
-Boxes are random; patients have one or two images. "Painting" computes mIoU as supplement D.4 of the ChEX paper words it:
-for each resample, sentence and threshold, boxes are merged into a mask, which is compared with the mask of the targets.
-It is timed for 5 resamples and scaled. Both ways must give the same mIoU up to the width of a pixel.
+Boxes are random; a patient has one image or a few. "Painting" computes mIoU as supplement D.4 of the ChEX paper words
+it: for each resample, sentence and threshold, boxes are merged into a mask, which is compared with the mask of the
+targets. It is timed for 5 resamples and scaled. Both ways must give the same mIoU up to the width of a pixel.
 """
 
 from __future__ import annotations
@@ -106,8 +106,10 @@ def main() -> None:
         chosen = generator.choice(np.unique(owners), len(np.unique(owners)))
         painted_miou([detections[at] for one in chosen for at in np.flatnonzero(owners == one)], options.side)
     seconds = (time.perf_counter() - start) / PAINTED * options.resamples
-    print(f"  mIoU, painted on {options.side}²       {seconds:8.0f}  ({seconds / 60:.1f} minutes, scaled from {PAINTED})")
-    print(f"  mIoU {exact.estimate:.4f} [{exact.low:.4f}, {exact.high:.4f}], painted {painted_miou(detections, options.side):.4f}")
+    minutes = f"({seconds / 60:.1f} minutes, scaled from {PAINTED} resamples)"
+    print(f"  mIoU, painted on {options.side}²       {seconds:8.0f}  {minutes}")
+    painted = painted_miou(detections, options.side)
+    print(f"  mIoU {exact.estimate:.4f} [{exact.low:.4f}, {exact.high:.4f}], painted {painted:.4f}")
 
 
 if __name__ == "__main__":

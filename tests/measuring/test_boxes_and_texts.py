@@ -20,7 +20,14 @@ from tests.measuring.made_up import REGIONS, Spots
 SETTINGS = BootstrapSettings(resamples=50)
 OPACITY = Box(0.25, 0.5, 0.5, 1.0)
 HALF = Box(0.25, 0.5, 0.375, 1.0)
-REPORTS = ["Small left pleural effusion.", "Right pleural effusion.", "Cardiomegaly.", "Lungs are clear.", "Edema.", "x"]
+REPORTS = [
+    "Small left pleural effusion.",
+    "Right pleural effusion.",
+    "Cardiomegaly.",
+    "Lungs are clear.",
+    "Edema.",
+    "x",
+]
 
 
 class Described(Spots):

@@ -54,7 +54,9 @@ def coco_precision(module: str, detections: list[Detections], drawn: list[int]) 
             place = {"image_id": image, "category_id": kind + 1}
             for box in one.targets:
                 corners = [box.x0, box.y0, box.width, box.height]
-                annotations.append(place | {"bbox": corners, "area": box.area, "iscrowd": 0, "id": len(annotations) + 1})
+                annotations.append(
+                    place | {"bbox": corners, "area": box.area, "iscrowd": 0, "id": len(annotations) + 1}
+                )
             for box, value in zip(one.boxes, one.scores, strict=True):
                 results.append(place | {"bbox": [box.x0, box.y0, box.width, box.height], "score": value})
     content = {

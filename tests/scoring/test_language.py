@@ -1,4 +1,4 @@
-"""Scores of texts against pycocoevalcap, hand calculations, and words that R2Gen's tokenizer gave for the same texts."""
+"""Scores of texts against pycocoevalcap, hand calculations, and words printed by R2Gen's cleaning."""
 
 from __future__ import annotations
 

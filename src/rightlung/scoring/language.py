@@ -45,8 +45,8 @@ def words_and_marks(text: str) -> list[str]:
 def clean_words(text: str) -> list[str]:
     """Return the words of a text as R2Gen cleans it: lower case, " . " between sentences and at the end.
 
-    Enumeration numbers go and hyphens stay, with R2Gen's slips: "T11. " loses its last "1. ", too. White space is joined
-    first, as in R2Gen's cleaning of MIMIC-CXR; its cleaning of Open-i does not, and is the same for single-spaced text.
+    Enumeration numbers go and hyphens stay, with R2Gen's slips: "T11. " loses its last "1. ", too. White space is
+    joined first, as R2Gen does for MIMIC-CXR but not for Open-i; single-spaced text gives the same words by both.
 
     >>> " ".join(clean_words("1. Heart size normal. 2. No effusion/pneumothorax; X-ray at T11. Stable."))
     'heart size normal . no effusionpneumothorax x-ray at t1stable .'
