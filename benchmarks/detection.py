@@ -81,9 +81,9 @@ def main() -> None:
     print(f"  statistics, once              {time.perf_counter() - start:8.2f}")
     start = time.perf_counter()
     drawn = {"clusters": patients, "resamples": options.resamples}
-    exact = bootstrap_by_counts(lambda counts: mean_iou(*areas, counts), instances, **drawn)  # type: ignore[arg-type]
-    bootstrap_by_counts(lambda counts: pooled_iou(*areas, counts), instances, **drawn)  # type: ignore[arg-type]
-    bootstrap(by_sentence, **drawn)  # type: ignore[arg-type]
+    exact = bootstrap_by_counts(lambda counts: mean_iou(*areas, counts), instances, **drawn)
+    bootstrap_by_counts(lambda counts: pooled_iou(*areas, counts), instances, **drawn)
+    bootstrap(by_sentence, **drawn)
     print(f"  both mIoU and sentence mAP    {time.perf_counter() - start:8.2f}")
 
     start = time.perf_counter()
@@ -96,7 +96,7 @@ def main() -> None:
     bootstrap_by_counts(
         lambda counts: np.mean([one.average_precision(counts[:, at]).mean(axis=1) for at, one in kinds], axis=0),
         instances,
-        **drawn,  # type: ignore[arg-type]
+        **drawn,
     )
     print(f"  mAP over {CLASSES} classes            {time.perf_counter() - start:8.2f}")
 

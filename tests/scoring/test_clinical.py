@@ -31,8 +31,8 @@ def test_scores_of_classes_are_scikit_learns_and_counts_are_repetitions() -> Non
     for row, counts in enumerate(COUNTS):
         called, true = (np.repeat(part, counts.astype(int), axis=0) for part in (CALLED, TRUE))
         expected = precision_recall_fscore_support(true, called, zero_division=0.0)
-        for name, values in zip(("precision", "recall", "f1"), expected[:3], strict=True):
-            assert found[name][row] == pytest.approx(values)
+        for own, values in zip((found["precision"], found["recall"], found["f1"]), expected[:3], strict=True):
+            assert own[row] == pytest.approx(values)
         mcc = [matthews_corrcoef(true[:, k], called[:, k]) for k in range(6)]
         assert found["mcc"][row] == pytest.approx(mcc)
         for average in ("micro", "macro"):

@@ -47,7 +47,8 @@ def drawn_detections(images: int, seed: int = 0) -> list[Detections]:
 
 def coco_precision(module: str, detections: list[Detections], drawn: list[int]) -> Any:
     """Return the precisions (thresholds, recalls, classes) by a COCO evaluation of images, drawn repeatedly."""
-    annotations, results = [], []
+    annotations: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for image, original in enumerate(drawn, start=1):
         for kind in range(CLASSES):
             one = detections[original * CLASSES + kind]

@@ -181,7 +181,7 @@ def mean_over_classes(
     """Return average precision averaged over classes, (rows, thresholds), for counts (rows, instances)."""
     parts = []
     for name in sorted(set(classes.tolist())):
-        places = np.flatnonzero(classes == name)
+        places = np.flatnonzero(classes == name).tolist()
         some = SortedDetections([scores[p] for p in places], [matched[p] for p in places], targets[places])
         parts.append(some.average_precision(counts[:, places]))
     return _defined_mean(np.stack(parts, axis=-1))
