@@ -45,6 +45,7 @@ format: $(VENV)/.dev ## Bring the code into form.
 bench: $(VENV)/.dev ## Run the benchmarks beside what a user would use instead.
 	$(BIN)/python benchmarks/localisation.py
 	$(BIN)/python benchmarks/bootstrap.py
+	$(BIN)/python benchmarks/detection.py
 	$(BIN)/python benchmarks/phantom.py
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/labeller.py

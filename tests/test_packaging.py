@@ -23,10 +23,10 @@ def name_of(requirement: str) -> str:
 
 def test_reading_dicom_is_part_of_the_standard_installation() -> None:
     assert {"pydicom", "pylibjpeg", "pylibjpeg-openjpeg"} <= set(map(name_of, PROJECT["dependencies"]))
-    assert set(PROJECT["optional-dependencies"]) == {"dev"}
+    assert set(PROJECT["optional-dependencies"]) == {"dev", "language"}
 
 
-@pytest.mark.parametrize("extra", ["", "dev"])
+@pytest.mark.parametrize("extra", ["", "dev", "language"])
 def test_every_requirement_is_used(extra: str) -> None:
     listed = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
     folders = ("src", "tests", "benchmarks") if extra else ("src",)
@@ -39,7 +39,7 @@ def test_every_requirement_is_used(extra: str) -> None:
 
 def test_every_requirement_has_a_pinned_version() -> None:
     pinned = {name_of(line).lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
-    every = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    every = [*PROJECT["dependencies"], *(one for extra in PROJECT["optional-dependencies"].values() for one in extra)]
     assert {name_of(one).lower() for one in every} <= {name.replace("_", "-") for name in pinned}
 
 

@@ -17,7 +17,7 @@ from rightlung.measuring.targets import StudyLabels
 from rightlung.predictions import Batch, Prediction
 from rightlung.results.aggregates import estimate
 from rightlung.results.estimate import BootstrapSettings
-from rightlung.scoring.text import BLEU_COLUMNS, bleu_statistics
+from rightlung.scoring.language import BLEU_COLUMNS, bleu_statistics, words_and_marks
 
 from .made_up import Spots
 
@@ -34,7 +34,9 @@ class Reported(Spots):
 
 
 def test_corpus_bleu_is_that_worked_out_by_hand_and_resampled() -> None:
-    rows = [bleu_statistics(said, true) for said, true in zip(SAID, TRUE, strict=True)]
+    rows = [
+        bleu_statistics(words_and_marks(said), words_and_marks(true)) for said, true in zip(SAID, TRUE, strict=True)
+    ]
     columns = {name: np.array([row[name] for row in rows] + [np.nan]) for name in BLEU_COLUMNS}
     assert find_measure("bleu_1").value(columns) == pytest.approx(BLEU_1)
     counts = np.array([[1.0, 1, 1], [0, 1, 0], [0, 0, 2], [0, 2, 0]])

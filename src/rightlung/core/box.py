@@ -171,11 +171,18 @@ def union_iou(boxes: Iterable[Box], others: Iterable[Box]) -> float:
     >>> union_iou([Box(0, 0, 0.5, 1)], [Box(0, 0, 0.25, 1), Box(0.25, 0, 0.5, 1)])
     1.0
     """
+    common, union = union_overlap(boxes, others)
+    return common / union if union else math.nan
+
+
+def union_overlap(boxes: Iterable[Box], others: Iterable[Box]) -> tuple[float, float]:
+    """Return the exact areas of the intersection and of the union of two unions of boxes.
+
+    >>> union_overlap([Box(0, 0, 0.5, 1)], [Box(0.25, 0, 1, 1)])
+    (0.25, 1.0)
+    """
     (first, second), cell_areas = _cover([list(boxes), list(others)])
-    union = float(cell_areas[first | second].sum())
-    if union == 0.0:
-        return math.nan
-    return float(cell_areas[first & second].sum()) / union
+    return float(cell_areas[first & second].sum()), float(cell_areas[first | second].sum())
 
 
 def _cover(sides: Sequence[Sequence[Box]]) -> tuple[list[NDArray[np.bool_]], NDArray[np.float64]]:

@@ -103,6 +103,13 @@ class Phrase:
         located = {name: _check_regions(regions, f"locations of {name!r}") for name, regions in self.locations.items()}
         object.__setattr__(self, "locations", FrozenMapping(located))
 
+    @property
+    def target_boxes(self) -> tuple[Box, ...]:
+        """The boxes or, without any, the box around the mask."""
+        if self.boxes or self.mask is None or (box := self.mask.box()) is None:
+            return self.boxes
+        return (box,)
+
     def without_target(self) -> Phrase:
         """Return the phrase without boxes and mask."""
         return replace(self, boxes=(), mask=None)

@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import yaml
 from numpy.typing import NDArray
 
 from rightlung.core.registry import Registry
 from rightlung.lexicon.findings import canonical_finding
+from rightlung.measuring import boxes, texts
+from rightlung.scoring.clinical import GROUPS
+from rightlung.scoring.detection import IOU_THRESHOLDS, Detections
+from rightlung.scoring.language import corpus_bleu, corpus_meteor
 from rightlung.scoring.localisation import METRICS, score
 from rightlung.scoring.recognition import SortedScores
-from rightlung.scoring.text import bleu_statistics, corpus_bleu
 
 if TYPE_CHECKING:
     from rightlung.measuring.targets import StudyLabels
@@ -46,7 +50,21 @@ Statistics = Callable[[MapsAndMasks, Sequence[str]], Mapping[str, Any]]
 """From maps, masks and the names of measures to columns ``(n,)``, and ``reason`` for undefined values."""
 
 ImageRows = Callable[[Mapping[str, Any], "StudyLabels"], Iterable[dict[str, Any]]]
-"""From an answer about a whole image (columns of the predictions file) and the study's labels to rows of the table."""
+"""From an answer about an image or region (columns of the predictions file) and its labels to rows of the table."""
+
+BoxStatistics = Callable[[Sequence[Detections]], Mapping[str, Sequence[Any]]]
+"""From predicted and target boxes of each row to columns."""
+
+TextStatistics = Callable[[Sequence[str], Sequence[str], str], Mapping[str, Sequence[Any]]]
+"""From generated texts, references and the name of a token rule to columns."""
+
+COLUMN_TYPES: dict[str, Any] = {
+    "box_scores": pa.list_(pa.float64()),
+    "box_matches": pa.list_(pa.int64()),
+    **dict.fromkeys(("labels_true", "labels_called", "pairs_true", "pairs_called"), pa.list_(pa.string())),
+    **dict.fromkeys(("answer_text", "reference_text"), pa.string()),
+}
+"""Types of columns that are not float64."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +83,11 @@ class Measure:
     statistics: Statistics | None = None
     """Computes the column from maps and masks, for all measures that share the function at once."""
     image_rows: ImageRows | None = None
-    """Computes rows from answers about whole images, once for all measures that share the function."""
+    """Computes rows from answers about images or regions, once for all measures that share the function."""
+    box_statistics: BoxStatistics | None = None
+    """Computes columns from boxes: of the rows of ``image_rows`` or, without it, of phrases."""
+    text_statistics: TextStatistics | None = None
+    """Computes columns from all generated texts and references of a condition together."""
     aggregate: Aggregate | None = None
     """Default: the mean over the instances whose column is defined."""
 
@@ -95,23 +117,17 @@ def localisation(pairs: MapsAndMasks, names: Sequence[str]) -> Mapping[str, Any]
 
 
 def finding_rows(answer: Mapping[str, Any], labels: StudyLabels) -> Iterator[dict[str, Any]]:
-    """Yield a row for each finding that has a score and is known to be present or absent."""
+    """Yield a row for each finding that has a score and is known to be present or absent.
+
+    For the place of a phrase, the findings that the phrase does not assert count as absent.
+    """
     known = {canonical_finding(name): polarity for name, polarity in labels.findings.items()}
     for one in answer["finding_scores"] or ():
         name = canonical_finding(one["finding"])
-        if known.get(name) in ("positive", "negative"):
-            label = float(known[name] == "positive")
-            columns = {"finding_score": one["score"], "finding_label": label}
-            yield {"target": name, "target_kind": "image label", "reason": "", **columns}
-
-
-def report_rows(answer: Mapping[str, Any], labels: StudyLabels) -> Iterator[dict[str, Any]]:
-    """Yield a row if the study has a report and the model wrote one or failed."""
-    report, error = answer["report"], answer["error"]
-    if labels.report is not None and (report is not None or error is not None):
-        columns = {} if error is not None else bleu_statistics(report, labels.report)
-        reason = "" if error is None else f"no answer: {error}"
-        yield {"target": "report", "target_kind": "report", "reason": reason, **columns}
+        polarity = known.get(name, "negative" if labels.kind == "phrase" else None)
+        if polarity in ("positive", "negative"):
+            columns = {"finding_score": one["score"], "finding_label": float(polarity == "positive")}
+            yield {"target": name, "target_kind": f"{labels.kind} label", "reason": "", **columns}
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
@@ -126,8 +142,11 @@ def _abstention_auroc(columns: Columns, counts: Floats) -> Floats:
     return SortedScores(abstention[there], negated).auroc(counts[:, there])
 
 
-def _over_findings(of_finding: Callable[[Floats, Floats, Floats], Floats]) -> Aggregate:
-    """Return the aggregate that averages a function of scores, labels and counts over findings."""
+def _over_findings(of_finding: Callable[[Floats, Floats, Floats], Floats], weighted: bool = False) -> Aggregate:
+    """Return the aggregate that averages a function of scores, labels and counts over findings.
+
+    With ``weighted``, a finding counts as often as it is present.
+    """
 
     def aggregate(columns: Columns, counts: Floats) -> Floats:
         findings, labels = np.asarray(columns["target"]), np.asarray(columns["finding_label"], np.float64)
@@ -137,8 +156,9 @@ def _over_findings(of_finding: Callable[[Floats, Floats, Floats], Floats]) -> Ag
         if not rows:
             return np.full(len(counts), np.nan)
         values = np.stack([of_finding(scores[row], labels[row], counts[:, row]) for row in rows])
-        defined = ~np.isnan(values)
-        return _ratio(np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0).astype(np.float64))
+        weights = np.stack([counts[:, row] @ labels[row] for row in rows]) if weighted else np.ones(values.shape)
+        weights = np.where(np.isnan(values), 0.0, weights)
+        return _ratio((np.nan_to_num(values) * weights).sum(axis=0), weights.sum(axis=0))
 
     return aggregate
 
@@ -152,19 +172,47 @@ def matthews(scores: Floats, labels: Floats, counts: Floats, threshold: float = 
     return _ratio(total * hits - positives * calls, np.sqrt(variance))
 
 
-_COMPUTED: dict[str, tuple[ImageRows | None, Aggregate]] = {
-    "abstention_auroc": (None, _abstention_auroc),
-    "finding_auroc": (finding_rows, _over_findings(lambda scores, labels, n: SortedScores(scores, labels).auroc(n))),
-    "finding_average_precision": (
-        finding_rows, _over_findings(lambda scores, labels, n: SortedScores(scores, labels).average_precision(n)),
-    ),
-    "finding_mcc": (finding_rows, _over_findings(matthews)),
-    "bleu_1": (report_rows, partial(corpus_bleu, order=1)),
-    "bleu_4": (report_rows, partial(corpus_bleu, order=4)),
-}  # fmt: skip
+def _auroc(scores: Floats, labels: Floats, counts: Floats) -> Floats:
+    return SortedScores(scores, labels).auroc(counts)
+
+
+def _average_precision(scores: Floats, labels: Floats, counts: Floats) -> Floats:
+    return SortedScores(scores, labels).average_precision(counts)
+
+
+def _clinical(**options: Any) -> dict[str, Any]:
+    aggregate = partial(texts.clinical, **options)
+    return {"image_rows": texts.text_rows, "text_statistics": texts.label_columns, "aggregate": aggregate}
+
+
+_TEXT = {"image_rows": texts.text_rows}
+_BOXES = {"image_rows": boxes.detection_rows, "box_statistics": boxes.match_columns}
+_BLEU = _TEXT | {"text_statistics": texts.bleu_columns}
+_COMPUTED: dict[str, dict[str, Any]] = {
+    **{name: {"statistics": localisation} for name in METRICS},
+    "abstention_auroc": {"aggregate": _abstention_auroc},
+    "finding_auroc": {"image_rows": finding_rows, "aggregate": _over_findings(_auroc)},
+    "finding_auroc_weighted": {"image_rows": finding_rows, "aggregate": _over_findings(_auroc, weighted=True)},
+    "finding_average_precision": {"image_rows": finding_rows, "aggregate": _over_findings(_average_precision)},
+    "finding_mcc": {"image_rows": finding_rows, "aggregate": _over_findings(matthews)},
+    **{f"bleu_{n}": _BLEU | {"aggregate": partial(corpus_bleu, order=n)} for n in range(1, 5)},
+    "rouge_l": _TEXT | {"text_statistics": texts.rouge_columns},
+    "cider": _TEXT | {"text_statistics": texts.cider_columns},
+    "meteor": _TEXT | {"text_statistics": texts.meteor_columns, "aggregate": corpus_meteor},
+    **{f"{kind}_f1_{group}": _clinical(average=kind, group=group) for kind in ("micro", "macro") for group in GROUPS},
+    "example_f1_14": _clinical(average="example", group="14"),
+    "macro_mcc_13": _clinical(average="macro", group="13", measure="mcc"),
+    "sided_f1": _clinical(average="micro", group="pairs"),
+    "box_miou": {"box_statistics": boxes.overlap_columns, "aggregate": boxes.mean_overlap},
+    "box_miou_pooled": {"box_statistics": boxes.overlap_columns, "aggregate": boxes.pooled_overlap},
+    "sentence_map": {"box_statistics": boxes.sentence_columns},
+    "map": _BOXES | {"aggregate": boxes.mean_average_precision},
+    **{
+        f"map@{100 * threshold:g}": _BOXES | {"aggregate": partial(boxes.mean_average_precision, place=place)}
+        for place, threshold in enumerate(IOU_THRESHOLDS)
+    },
+}
 
 for _name, _entry in yaml.safe_load(Path(__file__).with_name("measures.yaml").read_text(encoding="utf-8")).items():
     _lists = {key: tuple(value) for key, value in _entry.items() if isinstance(value, list)}
-    _rows, _aggregate = _COMPUTED.get(_name, (None, None))
-    _shared = localisation if _name in METRICS else None
-    register_measure(Measure(_name, **_entry | _lists, statistics=_shared, image_rows=_rows, aggregate=_aggregate))
+    register_measure(Measure(_name, **_entry | _lists, **_COMPUTED.get(_name, {})))

@@ -41,6 +41,8 @@ class PhraseTargets:
     regions: tuple[str, ...]
     side_named: NamedSide
     midline: float
+    boxes: tuple[tuple[float, float, float, float], ...] = ()
+    """Corners of its own boxes, or of the box around its mask."""
     masks: dict[str, TargetMask] = field(default_factory=dict)
     columns: dict[str, Any] = field(default_factory=dict)
     """Further columns of the instances table, such as membership in subsets."""

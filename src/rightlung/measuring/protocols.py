@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PROTOCOL_VERSION = 3
 _NOT_HASHED = ("source", "prior_source")
+_HASHED_IF_SET = {"queries": ("image",), "text": "marks"}  # protocols without them keep their hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class Protocol:
     subsets: tuple[str, ...] = ()
     decimals: int | None = None
     """Number of decimals of the written measures."""
+    queries: tuple[str, ...] = ("image",)
+    """Kinds of queries (``image``, ``region``, ``phrase``) whose finding scores, boxes and texts are measured."""
+    text: str = "marks"
+    """How texts become words (`rightlung.scoring.language.TOKEN_RULES`)."""
     source: str = ""
     phrase_set: str = ""
     target_kinds: tuple[str, ...] = ()
@@ -79,6 +84,7 @@ class Protocol:
     def hash(self) -> str:
         """Ten hexadecimal digits that identify the protocol."""
         facts = {name: value for name, value in asdict(self).items() if name not in _NOT_HASHED}
+        facts = {name: value for name, value in facts.items() if value != _HASHED_IF_SET.get(name, ...)}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
 
     def as_json(self) -> dict[str, Any]:
@@ -116,5 +122,26 @@ _WRONG_LUNG = Protocol(
 )  # fmt: skip
 _CLASSIFICATION = Protocol("classification", (), ("finding_auroc", "finding_average_precision", "finding_mcc"))
 _REPORTS = Protocol("reports", (), ("bleu_1", "bleu_4"))
-PROTOCOLS = Registry("protocol", (_AUDIT, _WRONG_LUNG, _CLASSIFICATION, _REPORTS))
+_UNCERTAIN_NEGATIVE = "rule labeller; uncertain and blank are negative"
+_TEXTS = (
+    "bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider", "micro_f1_14", "macro_f1_14",
+    "example_f1_14", "micro_f1_13", "macro_f1_13", "macro_mcc_13", "micro_f1_5", "macro_f1_5", "sided_f1",
+)  # fmt: skip
+_R2GEN = Protocol("r2gen", (), _TEXTS, text="r2gen", labels=_UNCERTAIN_NEGATIVE)
+_WHOLE = Protocol("whole", (), _TEXTS, text="whole", labels=_UNCERTAIN_NEGATIVE)
+_SENTENCE_GROUNDING = Protocol("chex-sg", ("own",), ("box_miou", "box_miou_pooled", "sentence_map"), resamples=250)
+_DETECTION = Protocol(
+    "chex-od", (), ("map", "map@10", "map@20", "map@30", "map@40", "map@50", "map@60", "map@70"), resamples=250
+)
+_REGION_CLASSIFICATION = Protocol(
+    "chex-rc", (), ("finding_auroc", "finding_auroc_weighted"), queries=("region",), resamples=250
+)
+_REGION_EXPLANATION = replace(_WHOLE, name="chex-re", queries=("region",))
+PROTOCOLS = Registry(
+    "protocol",
+    (
+        _AUDIT, _WRONG_LUNG, _CLASSIFICATION, _REPORTS, _R2GEN, _WHOLE, _SENTENCE_GROUNDING, _DETECTION,
+        _REGION_CLASSIFICATION, _REGION_EXPLANATION,
+    ),
+)  # fmt: skip
 find_protocol = PROTOCOLS.find

@@ -14,17 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.core import InputError
 from rightlung.core.files import write_whole
 from rightlung.explain.peak import peaks, side_at
 from rightlung.lexicon import REGIONS
 from rightlung.lexicon.wordkeys import side_named, zones_in
+from rightlung.measuring.boxes import DETECTIONS, FINDING_BOXES, detections_of
 from rightlung.measuring.changes import Changes
 from rightlung.measuring.maps import AnswerMap, entropy, to_pixels
-from rightlung.measuring.measures import ImageRows, MapsAndMasks, Statistics, find_measure
+from rightlung.measuring.measures import COLUMN_TYPES, ImageRows, MapsAndMasks, Measure, Statistics, find_measure
 from rightlung.measuring.phrases import TargetMask
 from rightlung.measuring.protocols import Protocol
 from rightlung.measuring.targets import Targets
-from rightlung.predictions import IMAGE_QUERY, Batch, Key
+from rightlung.predictions import Batch, Key
 from rightlung.probes.rules import MOVED_RULES
 
 PIXELS_AT_ONCE = 1 << 23
@@ -44,8 +46,8 @@ NUMBERS = (
 )  # fmt: skip
 NO_ANSWER = "no answer: "
 """Begins the reason of a row whose prediction is an error."""
-ANSWERED = ("finding_scores", "report", "error")
-"""Columns of the predictions file that measures of whole images use."""
+ANSWERED = ("finding_scores", "report", "sentences", "boxes", "error")
+"""Columns of the predictions file that measures of images and regions use."""
 CHANGES = ("moved_mass", "moved_peak", "kl_random")
 NOT_ROUNDED = ("similarity_global", "similarity_local")
 """Similarities are compared with each other, and rounding would make ties."""
@@ -97,6 +99,7 @@ def measure(
                 rows += found
                 jobs += to_score
             scorer.score(jobs)
+            _score_boxes(rows, scorer.measures)
             parts.append(pa.Table.from_pylist(rows, schema))
             count, read = count + len(rows), read + len(batch)
             if progress is not None:
@@ -106,7 +109,52 @@ def measure(
         column = np.full(count, np.nan)
         column[list(changes.values[name])] = list(changes.values[name].values())
         table = table.append_column(name, pa.array(column))
+    return _score_texts(table, scorer.measures, protocol.text)
+
+
+def _score_boxes(rows: Sequence[dict[str, Any]], measures: Iterable[Measure]) -> None:
+    """Fill in the columns that come from boxes; a phrase without boxes has a reason."""
+    for statistics, of_phrases in dict.fromkeys((one.box_statistics, one.image_rows is None) for one in measures):
+        if statistics is None:
+            continue
+        some = [row for row in rows if DETECTIONS in row and (row["target_kind"] != FINDING_BOXES) == of_phrases]
+        for name, values in statistics([row[DETECTIONS] for row in some]).items() if some else ():
+            for row, value in zip(some, values, strict=True):
+                row[name] = value
+        for row in rows if of_phrases else ():
+            if DETECTIONS not in row and not row["reason"]:
+                row["reason"] = "no boxes in the answer or in the target"
+
+
+def _score_texts(table: pa.Table, measures: Iterable[Measure], rule: str) -> pa.Table:
+    """Fill in the columns that come from generated texts; a missing program is the reason of its rows."""
+    functions = dict.fromkeys(one.text_statistics for one in measures if one.text_statistics)
+    if not functions:
+        return table
+    pairs = list(zip(table["answer_text"].to_pylist(), table["reference_text"].to_pylist(), strict=True))
+    conditions, reasons = table["condition"].to_pylist(), table["reason"].to_pylist()
+    columns: dict[str, list[Any]] = {}
+    for condition in dict.fromkeys(conditions):
+        places = [n for n, (answer, _) in enumerate(pairs) if answer is not None and conditions[n] == condition]
+        for statistics in functions:
+            try:
+                found = statistics([pairs[n][0] for n in places], [pairs[n][1] for n in places], rule)
+            except InputError as error:
+                for n in places:
+                    reasons[n] = "; ".join(filter(None, (reasons[n], str(error))))
+                continue
+            for name, values in found.items():
+                column = columns.setdefault(name, [*_empty([name]).values()] * table.num_rows)
+                for n, value in zip(places, values, strict=True):
+                    column[n] = value
+    for name, values in (columns | {"reason": reasons}).items():
+        if (number := table.schema.get_field_index(name)) >= 0:
+            table = table.set_column(number, name, pa.array(values, table.schema.field(number).type))
     return table
+
+
+def _empty(columns: Iterable[str]) -> dict[str, Any]:
+    return {name: None if name in COLUMN_TYPES else np.nan for name in columns}
 
 
 def _schema(targets: Targets, scored: Sequence[str]) -> pa.Schema:
@@ -118,7 +166,7 @@ def _schema(targets: Targets, scored: Sequence[str]) -> pa.Schema:
         [
             *((name, pa.string()) for name in TEXTS),
             *((name, pa.list_(pa.string())) for name in LISTS),
-            *((name, pa.float64()) for name in (*NUMBERS, *scored)),
+            *((name, COLUMN_TYPES.get(name, pa.float64())) for name in (*NUMBERS, *scored)),
             ("scored_pixels", pa.int64()),
             ("abstention_given", pa.bool_()),
             *((name, pa.infer_type(values)) for name, values in further.items()),
@@ -132,11 +180,12 @@ def _answers(
     """Yield the map, the rows and the jobs of every answer that can be measured."""
     asked, boxes, errors, given = (batch.column(name) for name in ("phrase", "boxes", "error", "abstention"))
     similarities = {name: batch.column(name) for name in NOT_ROUNDED}
+    boxed = any(find_measure(name).box_statistics for name in protocol.measures)
     abstentions, extents = batch.abstentions.tolist(), batch.extents.tolist()
     for index, key in enumerate(batch.keys):
-        labels = targets.labels.get(key.study) if key.query == IMAGE_QUERY else None
+        labels = targets.labels_of(key) if key.query.partition(":")[0] in protocol.queries else None
         if labels is not None:
-            empty = dict.fromkeys((*NUMBERS, *scored), np.nan) | key._asdict() | {"patient": labels.patient}
+            empty = _empty((*NUMBERS, *scored)) | key._asdict() | {"patient": labels.patient}
             answered = {name: batch.columns.column(name)[index].as_py() for name in ANSWERED}
             yield key, None, [empty | row for rows_of in image_rows for row in rows_of(answered, labels)], []
         phrase = targets.phrases.get((key.study, key.query)) if protocol.rules else None
@@ -148,7 +197,7 @@ def _answers(
             answer = AnswerMap(values, tuple(extents[index]), boxes[index])
         words = asked[index] or phrase.text
         row = (
-            dict.fromkeys((*NUMBERS, *scored), np.nan)
+            _empty((*NUMBERS, *scored))
             | key._asdict()
             | phrase.columns
             | {
@@ -178,6 +227,8 @@ def _answers(
                 rows[-1]["scored_pixels"] = math.prod(mask.place.size)
                 if answer is not None:
                     jobs.append(_Job(rows[-1], answer, mask, phrase.midline))
+                if boxed and boxes[index] is not None and not reason and phrase.boxes and rule not in MOVED_RULES:
+                    rows[-1][DETECTIONS] = detections_of(boxes[index], phrase.boxes)
         yield key, answer, rows, jobs
 
 
@@ -192,8 +243,11 @@ class _Scorer:
             if (statistics := find_measure(name).statistics) is not None:
                 self._groups.setdefault(statistics, []).append(name)
         self.columns = [name for names in self._groups.values() for name in names]
-        of_images = (measure for name in protocol.measures if (measure := find_measure(name)).image_rows)
-        needed = dict.fromkeys(column for measure in of_images for column in measure.columns)
+        self.measures = [find_measure(name) for name in protocol.measures]
+        own = [one for one in self.measures if one.image_rows or one.box_statistics]
+        needed = dict.fromkeys(column for measure in own for column in measure.columns)
+        if any(one.text_statistics for one in own):
+            needed |= dict.fromkeys(("answer_text", "reference_text"))
         self.columns += [name for name in needed if name not in (*NUMBERS, *TEXTS)]
         self._known: OrderedDict[Any, dict[str, Any]] = OrderedDict()
 

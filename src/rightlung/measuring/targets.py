@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rightlung.core import InputError, OutputError, Phrase, Study
+from rightlung.core import InputError, OutputError, Phrase, Polarity, Study
 from rightlung.core.errors import check_known
 from rightlung.core.files import not_written, read_json, temporary_path, write_whole
 from rightlung.lexicon.wordkeys import findings_about, side_named, word_key
@@ -28,7 +28,8 @@ from rightlung.measuring.protocols import Protocol
 from rightlung.measuring.store import MaskStore, Place, target_digest
 from rightlung.models.blind.prior import LocationPrior
 from rightlung.models.blind.sides import side_of_target, what_tells
-from rightlung.predictions import phrase_query
+from rightlung.predictions import IMAGE_QUERY, Key, phrase_query
+from rightlung.predictions.prediction import region_query
 from rightlung.probes.rules import BOX_SIZE, MOVED_RULES, RULES, Target, midline_of, polarity_of, size_class
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.studies import Source
@@ -48,13 +49,22 @@ SUBSETS = (*PHRASE_SUBSETS, "mdrb")
 """``mdrb``: the reports whose targets by the first rule overlap least ("That's the Wrong Lung!", A.6)."""
 
 
+Corners = tuple[float, float, float, float]
+
+
 @dataclass(frozen=True, slots=True)
 class StudyLabels:
-    """The patient, findings (by their names in the source) and report text of a study."""
+    """What is known about an image, a region or the place of a phrase."""
 
     patient: str
     findings: Mapping[str, str]
+    """Polarities by the names in the source."""
     report: str | None = None
+    """The report; for a region, the sentences about it."""
+    boxes: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    """Corners of the boxes of each finding that the source outlines, by canonical name."""
+    kind: str = "image"
+    """``image``, ``region`` or ``phrase``."""
 
 
 @dataclass
@@ -67,6 +77,8 @@ class Targets:
     store: MaskStore = field(repr=False)
     phrases: dict[tuple[str, str], PhraseTargets] = field(default_factory=dict)
     labels: dict[str, StudyLabels] = field(default_factory=dict)
+    region_labels: dict[tuple[str, str], StudyLabels] = field(default_factory=dict)
+    """By study and query."""
     regions: set[str] = field(default_factory=set)
     """Names of the studies' regions."""
     problems: list[str] = field(default_factory=list)
@@ -79,6 +91,15 @@ class Targets:
         """The kinds of targets, sorted."""
         return tuple(sorted({mask.kind for phrase in self.phrases.values() for mask in phrase.masks.values()}))
 
+    def labels_of(self, key: Key) -> StudyLabels | None:
+        """Return what is known about the subject of a query: the image, a region, or the place of a phrase."""
+        if key.query == IMAGE_QUERY:
+            return self.labels.get(key.study)
+        phrase = self.phrases.get((key.study, key.query))
+        if phrase is None:
+            return self.region_labels.get((key.study, key.query))
+        return StudyLabels(phrase.patient, dict.fromkeys(phrase.findings, "positive"), phrase.text, kind="phrase")
+
     def add_column(self, name: str, value: Callable[[PhraseTargets], Any]) -> None:
         """Add a column to the instances table: a text, number, boolean or list for each phrase."""
         for phrase in self.phrases.values():
@@ -89,6 +110,7 @@ class Targets:
         content = {name: value for name, value in vars(self).items() if name != "store"}
         content["phrases"] = [asdict(phrase) for phrase in self.phrases.values()]
         content["labels"] = {study: asdict(labels) for study, labels in self.labels.items()}
+        content["region_labels"] = [[*key, asdict(labels)] for key, labels in self.region_labels.items()]
         content["regions"] = sorted(self.regions)
         write_whole(folder / TARGETS, json.dumps(content))
 
@@ -100,6 +122,8 @@ class Targets:
         phrases = [_phrase(row) for row in content["phrases"]]
         content["phrases"] = {(one.study, one.query): one for one in phrases}
         content["labels"] = {study: StudyLabels(**labels) for study, labels in content["labels"].items()}
+        regions = content["region_labels"]
+        content["region_labels"] = {(study, query): StudyLabels(**labels) for study, query, labels in regions}
         content |= {"regions": set(content["regions"]), "left_out": Counter(content["left_out"])}
         return cls(store=MaskStore.open(folder), **content)
 
@@ -107,6 +131,7 @@ class Targets:
 def _phrase(row: dict[str, Any]) -> PhraseTargets:
     for mask in row["masks"].values():
         mask["place"] = Place(mask["place"]["offset"], tuple(mask["place"]["size"]))
+    row["boxes"] = tuple(tuple(corners) for corners in row["boxes"])
     row["masks"] = {rule: TargetMask(**mask) for rule, mask in row["masks"].items()}
     return PhraseTargets(**row | {name: tuple(row[name]) for name in ("findings", "regions")})
 
@@ -126,6 +151,7 @@ def gather_targets(
     subsets: Sequence[str] = (),
     limit: int | None = None,
     keep_studies: bool = False,
+    region_labels: bool = False,
     seen: Seen | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Targets:
@@ -135,7 +161,8 @@ def gather_targets(
     go to ``folder``, atomically, or to a temporary file; with ``keep_studies``, images and texts go there, too
     (`rightlung.studies.study_cache.CachedSource`). ``rules`` are names of `RULES` and of `MOVED_RULES`, whose targets
     are drawn with ``seed``. ``pixels`` is the height and width of the targets; by default masks keep their size and
-    boxes are painted on 256 x 256. Missing studies, missing phrases and unreadable masks are listed as problems.
+    boxes are painted on 256 x 256. ``region_labels`` keeps the findings and sentences of every region. Missing
+    studies, missing phrases and unreadable masks are listed as problems.
     """
     settings = {"rules": [*rules], "pixels": pixels, "seed": seed, "subsets": [*subsets], "limit": limit}
     _check(rules, pixels, subsets)
@@ -143,7 +170,7 @@ def gather_targets(
         unfinished = None if folder is None else _new_folder(Path(folder), cleaning)
         found = Targets(source.address, settings, cleaning.enter_context(MaskStore(unfinished)))
         keep = cleaning.enter_context(StudyWriter(source.address, unfinished)) if keep_studies and unfinished else None
-        walk = _Walk(found, seen, keep)
+        walk = _Walk(found, seen, keep, region_labels)
         found.left_out[REFUSED] += len(source.problems)
         positions = _positions(source, wanted, limit, found.problems)
         for begin in range(0, len(positions), STUDIES_AT_ONCE):
@@ -198,11 +225,23 @@ def _positions(
     return sorted(place for place in places.values() if place is not None)
 
 
+def _plain(findings: Mapping[str, Polarity]) -> dict[str, str]:
+    return {name: str(polarity) for name, polarity in findings.items()}
+
+
+def _target_boxes(phrase: Phrase) -> tuple[Corners, ...]:
+    """Return the corners of a phrase's boxes, or of the box around its mask; none if the mask cannot be read."""
+    try:
+        return tuple(box.as_tuple() for box in phrase.target_boxes)
+    except InputError:  # listed as a problem of the target
+        return ()
+
+
 class _Walk:
     """Collects the targets of one study after another."""
 
-    def __init__(self, found: Targets, seen: Seen | None, keep: StudyWriter | None) -> None:
-        self.found, self.seen, self.keep = found, seen, keep
+    def __init__(self, found: Targets, seen: Seen | None, keep: StudyWriter | None, region_labels: bool) -> None:
+        self.found, self.seen, self.keep, self.region_labels = found, seen, keep, region_labels
         self.rules = [name for name in found.settings["rules"] if name in RULES]
         self.digests = 0  # a sum does not depend on the order of the phrases
         self.owners: dict[tuple[str, str], str] = {}  # patient of each phrase, for moved targets
@@ -213,10 +252,7 @@ class _Walk:
         found = self.found
         gathered = self._targets(study, wanted)
         patient = study.patient or f"study {study.id}"
-        report = None if study.report is None else study.report.text or None
-        if study.findings or report:
-            findings = {name: str(polarity) for name, polarity in study.findings.items()}
-            found.labels[study.id] = StudyLabels(patient, findings, report)
+        self._label(study, patient)
         if not gathered and wanted is None:
             found.left_out["studies without a phrase to measure"] += 1
             return
@@ -235,6 +271,24 @@ class _Walk:
         if "mdrb" in found.settings["subsets"]:
             masks = [targets[self.rules[0]].pixels for targets in gathered.values() if self.rules[0] in targets]
             self.overlaps[study.id] = mean_overlap(masks)
+
+    def _label(self, study: Study, patient: str) -> None:
+        """Add what is known about the image and, if asked for, about its regions."""
+        report = None if study.report is None else study.report.text or None
+        boxes: dict[str, dict[Corners, None]] = {}
+        for phrase in study.located_findings or study.phrases:
+            for finding in findings_about(phrase.findings):
+                boxes.setdefault(finding, {}).update(dict.fromkeys(_target_boxes(phrase)))
+        outlined = {finding: tuple(corners) for finding, corners in boxes.items() if corners}
+        if study.findings or report or outlined:
+            self.found.labels[study.id] = StudyLabels(patient, _plain(study.findings), report, outlined)
+        said = study.region_sentences if self.region_labels else {}
+        for name in study.regions if self.region_labels else ():
+            text = " ".join(study.phrases[index].text for index in said.get(name, ())) or None
+            findings = _plain(study.region_findings.get(name, {}))
+            if text or findings:
+                labels = StudyLabels(patient, findings, text, kind="region")
+                self.found.region_labels[study.id, region_query(name)] = labels
 
     def _targets(self, study: Study, wanted: Collection[int] | None) -> dict[int, dict[str, Target]]:
         """Return targets by phrase and rule; count missing targets, and list unreadable masks as problems."""
@@ -264,7 +318,7 @@ class _Walk:
         phrase, query, midline = study.phrases[index], phrase_query(index), midline_of(study)
         one = PhraseTargets(
             study.id, query, patient, phrase.text, findings_about(phrase.findings), polarity_of(phrase),
-            phrase.regions, side_named(phrase.text), midline,
+            phrase.regions, side_named(phrase.text), midline, _target_boxes(phrase),
         )  # fmt: skip
         digests = []
         for rule, target in targets.items():
@@ -326,7 +380,8 @@ def prepare_studies(
     folder = Path(folder)
     asked = {"rules": [*protocol.rules], "pixels": pixels or protocol.pixels, "seed": seed, "limit": limit}
     if not (folder / TARGETS).exists():
-        gather_targets(source, None, folder, **asked, subsets=protocol.subsets, keep_studies=True, progress=progress)  # type: ignore[arg-type]
+        kept = {"subsets": protocol.subsets, "keep_studies": True, "region_labels": "region" in protocol.queries}
+        gather_targets(source, None, folder, **asked, **kept, progress=progress)  # type: ignore[arg-type]
     targets = Targets.open(folder)
     earlier = targets.settings | {"source": targets.source}
     for name, value in ({"source": source.address} | asked).items():

@@ -31,9 +31,9 @@ def batch(**regions: Any) -> TrainingBatch:
         "boxes": unit_boxes(2, REGIONS), "present": torch.ones(2, REGIONS, dtype=torch.bool),
         "findings": torch.zeros(2, REGIONS, 2), "sentences": sentences,
     } | regions  # fmt: skip
-    boxes = {"boxes": unit_boxes(2), "labels": [["pleural effusion"], ["pleural effusion"]], "images": [0, 0]}
+    boxes = {"boxes": unit_boxes(2), "labels": [["pleural effusion"], ["pleural effusion"]], "image_indices": [0, 0]}
     targets: dict[str, dict[str, Any]] = {
-        "boxes": boxes | {"known": torch.tensor([True, False])},
+        "boxes": boxes | {"has_boxes": torch.tensor([True, False])},
         "labels": {"values": torch.tensor([[1.0, 0.0], [1.0, 0.0]])}, "regions": given,
     }  # fmt: skip
     images = torch.rand(2, 1, 64, 64, generator=torch.Generator().manual_seed(0))

@@ -30,6 +30,14 @@ def check_losses(losses: Sequence[str], known: Collection[str]) -> None:
             raise unknown_name("loss", name, known)
 
 
+def tied_weights(model: nn.Module) -> dict[str, str]:
+    """Return the names of weights that are the same tensor as an earlier one, and the name of that one."""
+    first: dict[tuple[int, tuple[int, ...]], str] = {}
+    names = {name: first.setdefault((weight.data_ptr(), tuple(weight.shape)), name)
+             for name, weight in model.state_dict().items() if weight.numel()}  # fmt: skip
+    return {name: one for name, one in names.items() if name != one}
+
+
 class ConfiguredModel(nn.Module, Pretrained):
     """A model that is built from a configuration of ``config_type`` alone.
 
@@ -90,11 +98,13 @@ class ConfiguredModel(nn.Module, Pretrained):
         return plain
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all weights, matrices as ``save_dtype``."""
+        """Return all weights, matrices as ``save_dtype``; tied ones once."""
         dtype = {"float32": torch.float32, "float16": torch.float16}[self.config.save_dtype]
+        tied = tied_weights(self)
         return {
             name: weight.to(dtype) if weight.ndim > 1 and weight.is_floating_point() else weight
             for name, weight in self.state_dict().items()
+            if name not in tied
         }
 
     def extra_files(self) -> dict[str, bytes]:
@@ -109,8 +119,9 @@ class ConfiguredModel(nn.Module, Pretrained):
             if name in tensors and tensors[name].is_floating_point() != weight.is_floating_point():
                 expected = "floating-point numbers" if weight.is_floating_point() else "integers"
                 raise InputError(f"model.safetensors, tensor {name!r}: expected {expected}; got {tensors[name].dtype}")
+        tied = {name: tensors[first] for name, first in tied_weights(model).items() if first in tensors}
         try:
-            model.load_state_dict(dict(tensors))
+            model.load_state_dict(tied | dict(tensors))
         except RuntimeError as error:
             raise InputError(f"the weights do not fit the configuration: {' '.join(str(error).split())}") from None
         return model.eval()

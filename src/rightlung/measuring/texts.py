@@ -1,0 +1,105 @@
+"""Measures of generated text: rows, statistics of each text, and clinical efficacy from labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.scoring.clinical import (
+    GROUPS,
+    Measure,
+    averaged,
+    example_f1,
+    label_matrix,
+    positive_observations,
+    sided_findings,
+)
+from rightlung.scoring.language import (
+    BLEU_COLUMNS,
+    bleu_statistics,
+    cider,
+    meteor_statistics,
+    rouge_l,
+    token_rule,
+)
+
+if TYPE_CHECKING:
+    from rightlung.measuring.targets import StudyLabels
+
+Floats = NDArray[np.float64]
+Columns = Mapping[str, NDArray[Any]]
+Words = list[list[str]]
+
+
+def text_rows(answer: Mapping[str, Any], labels: StudyLabels) -> Iterator[dict[str, Any]]:
+    """Yield a row if there is a reference and the model wrote a report or sentences, or failed."""
+    text, error = answer["report"], answer["error"]
+    if text is None and answer["sentences"] is not None:
+        text = " ".join(sentence["text"] for sentence in answer["sentences"])
+    if labels.report is not None and (text is not None or error is not None):
+        kind = "report" if labels.kind == "image" else f"sentences of a {labels.kind}"
+        row = {"target": "report" if labels.kind == "image" else "sentences", "target_kind": kind}
+        if error is not None:
+            yield row | {"reason": f"no answer: {error}"}
+        else:
+            yield row | {"reason": "", "answer_text": text, "reference_text": labels.report}
+
+
+def _words(answers: Sequence[str], references: Sequence[str], rule: str) -> tuple[Words, Words]:
+    split = token_rule(rule)
+    return [split(text) for text in answers], [split(text) for text in references]
+
+
+def bleu_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[float]]:
+    """Return the columns of BLEU."""
+    rows = [bleu_statistics(*pair) for pair in zip(*_words(answers, references, rule), strict=True)]
+    return {name: [row[name] for row in rows] for name in BLEU_COLUMNS}
+
+
+def rouge_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[float]]:
+    """Return the column of ROUGE-L."""
+    return {"rouge_l": rouge_l(*_words(answers, references, rule)).tolist()}
+
+
+def cider_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[float]]:
+    """Return the column of CIDEr."""
+    return {"cider": cider(*_words(answers, references, rule)).tolist()}
+
+
+def meteor_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[float]]:
+    """Return the columns of METEOR."""
+    return {name: v.tolist() for name, v in meteor_statistics(*_words(answers, references, rule)).items()}
+
+
+def label_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[Any]]:
+    """Return the positive observations and the (finding, side) pairs; uncertain ones are negative."""
+    said, true = (("called", answers), ("true", references))
+    return {
+        f"{what}_{name}": [list(label(text)) for text in texts]
+        for what, label in (("labels", positive_observations), ("pairs", sided_findings))
+        for name, texts in (said, true)
+    }
+
+
+def clinical(
+    columns: Columns,
+    counts: Floats,
+    *,
+    average: Literal["micro", "macro", "example"],
+    group: str,
+    measure: Measure = "f1",
+) -> Floats:
+    """Return clinical efficacy over a group of observations or, for the group ``pairs``, over (finding, side) pairs."""
+    what = "pairs" if group == "pairs" else "labels"
+    called, true = columns[f"{what}_called"], columns[f"{what}_true"]
+    there = [row for row, labels in enumerate(true) if isinstance(labels, list | np.ndarray)]
+    said, known = ([column[row] for row in there] for column in (called, true))
+    names = GROUPS[group] if group in GROUPS else sorted({name for some in (*said, *known) for name in some})
+    if not there or not len(names):
+        return np.full(len(counts), np.nan)
+    matrices = label_matrix(said, names), label_matrix(known, names)
+    drawn = counts[:, there]
+    return example_f1(*matrices, drawn) if average == "example" else averaged(*matrices, drawn, average, measure)

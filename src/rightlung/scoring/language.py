@@ -1,0 +1,194 @@
+"""Scores of generated text: BLEU-1 to 4, METEOR, ROUGE-L and CIDEr, from statistics of each text.
+
+ROUGE-L, CIDEr and METEOR are those of pycocoevalcap, the code behind the published numbers; corpus BLEU and corpus
+METEOR are added up from the statistics of each text, so that a bootstrap resamples them. A number depends on how texts
+become words (`TOKEN_RULES`); numbers by different rules must not be compared.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core.errors import InputError, check_known
+from rightlung.scoring.statistics.inputs import FloatArray
+
+_COUNTED = [f"bleu_{what}_{n}" for n in range(1, 5) for what in ("matches", "total")]
+BLEU_COLUMNS = (*_COUNTED, "answer_words", "reference_words")
+METEOR_COLUMNS = (
+    "meteor_answer_matches", "meteor_answer_weight", "meteor_reference_matches", "meteor_reference_weight",
+    "meteor_chunks", "meteor_matched_words",
+)  # fmt: skip
+# Parameters of METEOR 1.5 for English (Denkowski & Lavie 2014, Table 1); matches: exact, stem, synonym, paraphrase.
+_ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75
+_MATCH_WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])
+
+MAX_WORDS = 59
+"""Words of a text by the rule ``r2gen``: R2Gen cuts Open-i's at 60 tokens with the start token (MIMIC-CXR's at 100)."""
+UNKNOWN = "<unk>"
+
+Words = Sequence[str]
+
+
+def words_and_marks(text: str) -> list[str]:
+    """Return the words and punctuation marks of a text in lower case."""
+    return re.findall(r"\w+|[^\w\s]", text.lower())
+
+
+def clean_words(text: str) -> list[str]:
+    """Return the words of a text as R2Gen cleans it: lower case, " . " between sentences and at the end.
+
+    Enumeration numbers go and hyphens stay, with R2Gen's slips: "T11. " loses its last "1. ", too. White space is
+    joined first, as R2Gen does for MIMIC-CXR but not for Open-i; single-spaced text gives the same words by both.
+
+    >>> " ".join(clean_words("1. Heart size normal. 2. No effusion/pneumothorax; X-ray at T11. Stable."))
+    'heart size normal . no effusionpneumothorax x-ray at t1stable .'
+    """
+    text = re.sub(r"\.{2,}", ".", re.sub(r"\s+", " ", text)).replace("1. ", "")
+    for pattern in (". {}. ", " {}. "):
+        for number in range(2, 6):
+            text = text.replace(pattern.format(number), ". ")
+    parts = (part.strip() for part in text.strip().lower().split(". "))
+    sentences = (re.sub(r"""[]"'/\\.,?;*!%^&_+():<=>@[{}]""", "", part) for part in parts)
+    return (" . ".join(sentences) + " .").split()
+
+
+def r2gen_words(text: str, vocabulary: Collection[str] | None = None, max_words: int = MAX_WORDS) -> list[str]:
+    """Return the words that R2Gen's tokenizer gives back: the first ``max_words``, rare ones as ``<unk>``.
+
+    ``vocabulary`` is that of the training reports (`vocabulary_of`); without one, no word is replaced.
+    """
+    words = clean_words(text)[:max_words]
+    return words if vocabulary is None else [word if word in vocabulary else UNKNOWN for word in words]
+
+
+def vocabulary_of(reports: Iterable[str], at_least: int = 3) -> set[str]:
+    """Return the words that occur at least so often in training reports (R2Gen: 3 on Open-i, 10 on MIMIC-CXR)."""
+    counts = Counter(chain.from_iterable(map(clean_words, reports)))
+    return {word for word, count in counts.items() if count >= at_least}
+
+
+TOKEN_RULES: dict[str, Callable[[str], list[str]]] = {
+    "marks": words_and_marks,
+    "r2gen": r2gen_words,
+    "whole": clean_words,
+}
+"""How a text becomes words: words and marks; as R2Gen does, cut to `MAX_WORDS`; the same for the whole text."""
+
+
+def token_rule(name: str) -> Callable[[str], list[str]]:
+    """Return a rule of `TOKEN_RULES` by its name."""
+    check_known("token rule", name, TOKEN_RULES)
+    return TOKEN_RULES[name]
+
+
+def bleu_statistics(answer: Words, reference: Words) -> dict[str, float]:
+    """Return clipped n-gram matches, totals and both lengths."""
+    found = {"answer_words": float(len(answer)), "reference_words": float(len(reference))}
+    for n in range(1, 5):
+        said, known = (Counter(zip(*(some[i:] for i in range(n)), strict=False)) for some in (answer, reference))
+        found |= {f"bleu_matches_{n}": float((said & known).total()), f"bleu_total_{n}": float(said.total())}
+    return found
+
+
+def corpus_bleu(columns: Mapping[str, NDArray[Any]], counts: FloatArray, order: int) -> FloatArray:
+    """Return BLEU of n-grams up to ``order``, ``(resamples,)``: 0 if an n has no match, NaN without instances."""
+    sums, drawn = _sums(columns, (*_COUNTED[: 2 * order], "answer_words", "reference_words"), counts)
+    matches, totals, (answer, reference) = sums[:, :-2:2], sums[:, 1:-2:2], sums[:, -2:].T
+    precisions = np.where(matches > 0, matches, 1.0) / np.maximum(totals, 1.0)
+    brevity = np.minimum(0.0, 1.0 - reference / np.maximum(answer, 1.0))
+    bleu = np.where((matches > 0).all(axis=1), np.exp(brevity + np.log(precisions).mean(axis=1)), 0.0)
+    return np.where(drawn > 0, bleu, np.nan)
+
+
+def rouge_l(answers: Sequence[Words], references: Sequence[Words]) -> FloatArray:
+    """Return ROUGE-L (beta 1.2) of each text, ``(n,)``; the published number is their mean."""
+    rouge = _pycocoevalcap("ROUGE-L", "rouge.rouge", "Rouge")()
+    return np.array([rouge.calc_score(*one) for one in zip(*_as_texts(answers, references), strict=True)], np.float64)
+
+
+def cider(answers: Sequence[Words], references: Sequence[Words]) -> FloatArray:
+    """Return CIDEr of each text, ``(n,)``, 0 to 10; the published number is their mean.
+
+    Rare n-grams count more: their frequencies are those of all ``references``, also when a bootstrap averages some.
+    """
+    scorer = _pycocoevalcap("CIDEr", "cider.cider", "Cider")()
+    if not answers:
+        return np.zeros(0)
+    said, true = (dict(enumerate(texts)) for texts in _as_texts(answers, references))
+    return np.asarray(scorer.compute_score(true, said)[1], np.float64)
+
+
+def meteor_statistics(answers: Sequence[Words], references: Sequence[Words]) -> dict[str, FloatArray]:
+    """Return what METEOR 1.5 counts in each text, ``(n,)`` by name of `METEOR_COLUMNS`; add up for a corpus.
+
+    The alignment is done by the METEOR of pycocoevalcap, which needs Java.
+    """
+    make = _pycocoevalcap("METEOR", "meteor.meteor", "Meteor")
+    if shutil.which("java") is None:
+        raise InputError("METEOR needs Java: install a Java runtime (version 8 or newer) so that 'java' is on the PATH")
+    scorer, lines = make(), []
+    try:
+        for (said,), (true,) in zip(*_as_texts(answers, references), strict=True):
+            lines.append(scorer._stat(said, [true]))
+    finally:
+        for pipe in (scorer.meteor_p.stdout, scorer.meteor_p.stderr):
+            pipe.close()
+    numbers = [line.split() for line in lines]
+    for place, found in enumerate(numbers):
+        if len(found) != 23:
+            raise InputError(f"METEOR gave no statistics for text {place}: {' '.join(answers[place])[:60]!r}")
+    return _meteor_columns(np.array(numbers, np.float64).reshape(-1, 23))
+
+
+def _meteor_columns(numbers: FloatArray) -> dict[str, FloatArray]:
+    """Weigh the jar's 23 numbers: lengths, function words, four kinds of match, chunks, matched words."""
+    lengths, functions, chunks, matched = numbers[:, 0:2], numbers[:, 2:4], numbers[:, 20], numbers[:, 21:]
+    kinds = numbers[:, 4:20].reshape(-1, 4, 4)  # kind × (answer, reference: content), (answer, reference: function)
+    content, function = (np.einsum("nkw,k->nw", kinds[:, :, part], _MATCH_WEIGHTS) for part in (slice(2), slice(2, 4)))
+    matches = _DELTA * content + (1 - _DELTA) * function
+    weights = _DELTA * (lengths - functions) + (1 - _DELTA) * functions
+    # METEOR does not punish the single chunk of a text that matches entirely.
+    whole = (matched == lengths).all(axis=1) & (chunks == 1)
+    columns = (matches[:, 0], weights[:, 0], matches[:, 1], weights[:, 1], np.where(whole, 0, chunks), matched.mean(1))
+    return dict(zip(METEOR_COLUMNS, columns, strict=True))
+
+
+def corpus_meteor(columns: Mapping[str, NDArray[Any]], counts: FloatArray) -> FloatArray:
+    """Return corpus METEOR, ``(resamples,)``; of one text, its own METEOR."""
+    sums, drawn = _sums(columns, METEOR_COLUMNS, counts)
+    answer, answer_weight, reference, reference_weight, chunks, matched = sums.T
+    precision, recall = answer / np.maximum(answer_weight, 1e-12), reference / np.maximum(reference_weight, 1e-12)
+    mean = precision * recall / np.maximum(_ALPHA * precision + (1 - _ALPHA) * recall, 1e-12)
+    penalty = _GAMMA * (chunks / np.maximum(matched, 1e-12)) ** _BETA
+    return np.where(drawn > 0, np.where(matched > 0, mean * (1 - penalty), 0.0), np.nan)
+
+
+def _sums(
+    columns: Mapping[str, NDArray[Any]], names: Sequence[str], counts: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of columns over the drawn texts, (rows, columns), and how many texts were drawn, (rows,)."""
+    values = np.stack([np.asarray(columns[name], np.float64) for name in names], axis=1)
+    there = ~np.isnan(values).any(axis=1)
+    return counts[:, there] @ values[there], counts[:, there].sum(axis=1)
+
+
+def _as_texts(*texts: Sequence[Words]) -> list[list[list[str]]]:
+    """Return each text as pycocoevalcap takes it; METEOR's own separator must not occur in it."""
+    return [[[" ".join(words).replace("|||", "|")] for words in some] for some in texts]
+
+
+def _pycocoevalcap(what: str, module: str, name: str) -> Any:
+    import importlib
+
+    try:
+        return getattr(importlib.import_module(f"pycocoevalcap.{module}"), name)
+    except ImportError:
+        raise InputError(f"{what} needs pycocoevalcap: pip install 'rightlung[language]'") from None

@@ -1,0 +1,125 @@
+"""Scores of texts against pycocoevalcap, hand calculations, and words printed by R2Gen's cleaning."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rightlung.core import InputError
+from rightlung.scoring.language import (
+    BLEU_COLUMNS,
+    bleu_statistics,
+    cider,
+    clean_words,
+    corpus_bleu,
+    corpus_meteor,
+    meteor_statistics,
+    r2gen_words,
+    rouge_l,
+    token_rule,
+    vocabulary_of,
+)
+
+TRUE = [
+    "The heart is normal in size. No pleural effusion or pneumothorax.",
+    "Small left pleural effusion with adjacent atelectasis. The heart is enlarged.",
+    "No focal consolidation.",
+    "There is a stable right upper lobe nodule. Lungs are otherwise clear.",
+]
+SAID = [
+    "Heart size is normal. No effusion.",
+    "There is a tiny left effusion and opacities at the left base.",
+    "No focal consolidation.",
+    "Old fracture.",
+]
+WORDS = [clean_words(text) for text in SAID], [clean_words(text) for text in TRUE]
+
+
+def texts(words: list[list[str]], places: Any = range(4)) -> dict[int, list[str]]:
+    return {number: [" ".join(words[place])] for number, place in enumerate(places)}
+
+
+# Printed by clean_report_mimic_cxr and clean_report_iu_xray in modules/tokenizers.py of cuhksz-nlp/R2Gen (5a2e63f).
+CLEANED = {
+    "1. Heart size normal.. 2. No effusion/pneumothorax; X-ray at T11. Stable. 3. ok":
+        "heart size normal . no effusionpneumothorax x-ray at t1stable . ok .",
+    "a. b.c d. 1. 2. 3. 4. 5. x": "a . bc d . x .",
+    "The 'XXXX' is [clear] {x} (y): z; a<b>=c@d!? 50% ^&*_+ ___ q.": "the xxxx is clear x y z abcd 50 q .",
+    "": ".",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CLEANED)
+def test_texts_are_cleaned_as_r2gen_does(text: str) -> None:
+    assert " ".join(clean_words(text)) == CLEANED[text]
+
+
+def test_rare_words_become_unknown_and_long_texts_are_cut_by_the_rule_r2gen_only() -> None:
+    vocabulary = vocabulary_of(["No effusion. No edema.", "No effusion."], at_least=2)
+    assert vocabulary == {"no", "effusion", "."}
+    assert r2gen_words("No edema.", vocabulary) == ["no", "<unk>", "."]
+    long = "word " * 100
+    assert (len(token_rule("r2gen")(long)), len(token_rule("whole")(long))) == (59, 101)
+    with pytest.raises(InputError, match="token rule 'ptb'"):
+        token_rule("ptb")
+
+
+def test_corpus_bleu_is_pycocoevalcaps() -> None:
+    bleu = pytest.importorskip("pycocoevalcap.bleu.bleu")
+    rows = [bleu_statistics(*pair) for pair in zip(*WORDS, strict=True)]
+    columns = {name: np.array([row[name] for row in rows]) for name in BLEU_COLUMNS}
+    counts = np.array([[1.0, 1, 1, 1], [2, 1, 1, 0]])
+    for row, places in enumerate(([0, 1, 2, 3], [0, 0, 1, 2])):
+        expected, _ = bleu.Bleu(4).compute_score(texts(WORDS[1], places), texts(WORDS[0], places), verbose=0)
+        found = [corpus_bleu(columns, counts, order)[row] for order in range(1, 5)]
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_rouge_l_by_hand_and_as_pycocoevalcap_calls_it() -> None:
+    rouge = pytest.importorskip("pycocoevalcap.rouge.rouge")
+    found = rouge_l(*WORDS)
+    # Of 8 and 13 words, "heart is normal . no effusion ." are common.
+    precision, recall = 7 / 8, 7 / 13
+    assert found[0] == pytest.approx((1 + 1.44) * precision * recall / (recall + 1.44 * precision))
+    assert found[2] == 1.0
+    assert found.mean() == pytest.approx(rouge.Rouge().compute_score(texts(WORDS[1]), texts(WORDS[0]))[0])
+
+
+def test_cider_is_pycocoevalcaps_and_rewards_the_reference_most() -> None:
+    scorer = pytest.importorskip("pycocoevalcap.cider.cider").Cider()
+    found = cider(*WORDS)
+    assert found.mean() == pytest.approx(scorer.compute_score(texts(WORDS[1]), texts(WORDS[0]))[0])
+    assert found[2] == pytest.approx(10.0)
+    assert found[3] == found.min()
+    assert cider([], []).shape == (0,)
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="METEOR needs Java")
+def test_corpus_meteor_is_the_jars_also_for_texts_drawn_repeatedly() -> None:
+    scorer = pytest.importorskip("pycocoevalcap.meteor.meteor").Meteor()
+    columns = meteor_statistics(*WORDS)
+    counts = np.array([[1.0, 1, 1, 1], [2, 1, 0, 1], [0, 0, 0, 0], *np.eye(4)])
+    found = corpus_meteor(columns, counts)
+    expected, single = scorer.compute_score(texts(WORDS[1]), texts(WORDS[0]))
+    again, _ = scorer.compute_score(texts(WORDS[1], [0, 0, 1, 3]), texts(WORDS[0], [0, 0, 1, 3]))
+    scorer.meteor_p.stdout.close()
+    scorer.meteor_p.stderr.close()
+    assert found[:3] == pytest.approx([expected, again, np.nan], nan_ok=True)
+    assert found[3:] == pytest.approx(single)
+    assert found[5] == 1.0
+
+
+def test_without_java_meteor_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pycocoevalcap")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(InputError, match=r"^METEOR needs Java: install a Java runtime"):
+        meteor_statistics(*WORDS)
+
+
+def test_without_pycocoevalcap_scores_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pycocoevalcap.rouge.rouge", None)
+    with pytest.raises(InputError, match=r"ROUGE-L needs pycocoevalcap: pip install 'rightlung\[language\]'"):
+        rouge_l(*WORDS)
