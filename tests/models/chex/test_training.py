@@ -18,7 +18,7 @@ from rightlung.models.folder import load_folder
 from rightlung.training.log import read_log
 from rightlung.training.loop import train
 from rightlung.training.recipe_file import read_stages
-from rightlung.training.setup import Machine
+from rightlung.training.setup import Hardware
 from tests.models.chex.tiny import BERT, DECODER, IMAGE, TEXTS, create
 from tests.training.recipes import quiet
 
@@ -40,7 +40,7 @@ TINY = [
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run")
     for stage, recipe in read_stages("chex-small", TINY).items():
-        train(recipe, out / stage, machine=Machine("cpu"), progress=quiet())
+        train(recipe, out / stage, hardware=Hardware("cpu"), progress=quiet())
     return out
 
 
@@ -88,7 +88,7 @@ def test_the_trained_model_answers(trained: Path) -> None:
 def test_fields_of_the_encoders_belong_to_the_model_to_start_from(trained: Path) -> None:
     recipe = read_stages("chex-small", [*TINY, "detector:model.config.dimension=32"])["detector"]
     with pytest.raises(InputError, match="dimension: remove it"):
-        train(recipe, trained / "again", machine=Machine("cpu"), progress=quiet())
+        train(recipe, trained / "again", hardware=Hardware("cpu"), progress=quiet())
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -124,7 +124,9 @@ def choose_sentences(
         text = candidates[one].text
         if len(kept) == settings.max_sentences:
             break
-        similar = any(float(embeddings[one] @ embeddings[other]) > settings.similarity for other in kept)
+        similar = any(
+            float(embeddings[one] @ embeddings[other]) > settings.similarity + 1e-6 for other in kept
+        )  # rounding
         if not similar and not any(contradict(text, candidates[other].text) for other in kept):
             kept.append(one)
     return tuple(candidates[one] for one in kept)
