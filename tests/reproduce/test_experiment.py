@@ -248,6 +248,9 @@ def test_an_own_model_is_one_more_row_and_measured_again_when_its_weights_are_ot
     assert json.loads((copy.out / "commands.json").read_text()) == {"commands": ["typed", "typed later"]}
     monkeypatch.setattr(experiment, "measure", never)
     assert left_out(plan) == ()
+    monkeypatch.setattr(experiment, "code_fingerprint", lambda model, name: "edited")
+    with pytest.raises(AssertionError, match="done again"):
+        left_out(plan)
 
 
 def test_own_models_whose_rows_would_be_the_same_are_refused(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

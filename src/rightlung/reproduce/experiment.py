@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from rightlung.asking import answers, ask
+from rightlung.asking import answers, ask, code_fingerprint
 from rightlung.core import InputError, OutputError
 from rightlung.core.files import read_json, write_json
 from rightlung.core.progress import Progress, no_progress
@@ -348,19 +348,21 @@ def _measure_own(
 ) -> dict[str, str]:
     """Measure the user's models as additional rows; return the reasons of those that failed.
 
-    A model is measured again if its weights changed or cannot be compared.
+    A model is measured again if its weights or its code changed, or if its weights cannot be compared.
     """
     failed: dict[str, str] = {}
     for name, row in own.items():
         slug, folder, model = row.slug, plan.measures(row.slug), load(name, plan.device)
-        weights = weights_digest(model)
-        if is_measured(folder, prepared) and weights == read_json(folder / "about.json").get("weights") is not None:
-            continue
+        identity = {"weights": weights_digest(model), "code": code_fingerprint(model, name)}
+        if is_measured(folder, prepared) and identity["weights"] is not None:
+            before = read_json(folder / "about.json")
+            if all(before.get(part) == value for part, value in identity.items()):
+                continue
         say(f"{slug}: measuring")
         (folder / "about.json").unlink(missing_ok=True)
         shutil.rmtree(plan.predictions(slug), ignore_errors=True)
         about = Job(row, seed=1, order=2000 if row.group == "ours" else 0).about() | {
-            "comparable": is_comparable(model), "seed": None, "training": None, "weights": weights, "loaded_from": name,
+            "comparable": is_comparable(model), "seed": None, "training": None, "loaded_from": name, **identity,
         }  # fmt: skip
         try:
             measure_model(plan, prepared, model, about, progress)
