@@ -103,7 +103,11 @@ def test_every_file_of_the_package_registers_its_target() -> None:
 
 def test_labels_are_present_absent_or_unknown() -> None:
     assert known(batch_of(STUDY)["labels"]["values"]) == [1.0, 0.0, None, None, 0.0]
-    closed = batch_of(STUDY, missing_labels="negative")["labels"]["values"]
+    alone = batch_of(STUDY, missing_labels="negative")["labels"]["values"]
+    assert known(alone) == [1.0, 0.0, None, None, 0.0]  # the source does not label cardiomegaly at all
+    labelled = replace(BARE, findings={"cardiomegaly": P})
+    found = batch_of(STUDY, labelled, missing_labels="negative")
+    closed = found["labels"]["values"][found["ids"].index("made")]
     assert known(closed) == [1.0, 0.0, None, 0.0, 0.0]  # what is uncertain stays so
 
 
@@ -111,7 +115,7 @@ def test_boxes_have_the_findings_of_all_phrases_about_them() -> None:
     found = batch_of(BARE, STUDY)
     boxes, image = found["boxes"], found["ids"].index("made")
     assert boxes["boxes"].tolist() == [list(EFFUSION.as_tuple())]
-    assert boxes["labels"] == [["mass", "pleural effusion"]]
+    assert boxes["labels"] == [["lung lesion", "lung opacity", "mass", "nodule or mass", "pleural effusion"]]
     assert boxes["image_indices"] == [image]
     assert boxes["has_boxes"].all()
     hidden = batch_of(STUDY, phrase_masks="none")["boxes"]
