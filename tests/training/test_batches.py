@@ -128,6 +128,15 @@ def test_images_are_the_studies_pictures(pool: tuple[DataEntry, Dataset]) -> Non
         np.testing.assert_allclose(image[0].numpy(), studies[name].image, atol=1 / 255)
 
 
+def test_pixels_are_mirrored_alone_if_the_recipe_says_so(pool: tuple[DataEntry, Dataset]) -> None:
+    still = Augmentation().times(0)
+    plain = Batches([pool], 24, 7, CPU, still).batch_at(0)
+    flipped = Batches([pool], 24, 7, CPU, replace(still, mirror_probability=1.0, mirror_words=False)).batch_at(0)
+    torch.testing.assert_close(flipped.images, plain.images.flip(-1), atol=1e-4, rtol=0)
+    assert flipped.texts == plain.texts
+    assert any(sides_in(text) for text in plain.texts)
+
+
 def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
     still = Augmentation().times(0)
     entry = opened(
