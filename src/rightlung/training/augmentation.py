@@ -1,7 +1,8 @@
 """Random changes to training images that keep their meaning, for whole batches on their device.
 
-`AugmentationParams.mirrored` says which images are mirrored, and `batches` mirrors their words with them (unless
-``mirror_words`` is False, an ablation). By default nothing is mirrored, because a mirrored chest looks like dextrocardia.
+`AugmentationParams.mirrored` says which images are mirrored, and `batches` mirrors their words with them, unless
+``mirror_words`` is False (an ablation). By default nothing is mirrored, because a mirrored chest looks like
+dextrocardia.
 """
 
 from __future__ import annotations

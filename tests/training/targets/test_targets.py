@@ -177,9 +177,7 @@ def test_without_mirrored_words_only_the_pixels_and_boxes_are_mirrored() -> None
     settings = {"phrases_per_image": 2, "positive_share": 1.0}
     plain = batch_of(STUDY, lingula, augmentation=STILL, **settings)
     found = batch_of(STUDY, lingula, augmentation=pixels, **settings)
-    mirrored_boxes = torch.tensor(
-        [[0.0, 0.5, 0.25, 1.0]] * 2
-    )  # also that of the image whose report has no mirror image
+    mirrored_boxes = torch.tensor([[0.0, 0.5, 0.25, 1.0]] * 2)  # also where the report has no mirror image
     torch.testing.assert_close(found["boxes"]["boxes"], mirrored_boxes)
     left, right = (IMAGENOME_REGIONS.index(f"{side} lung") for side in ("left", "right"))
     torch.testing.assert_close(found["regions"]["boxes"][:, left], torch.tensor([[0.0, 0.0, 0.5, 1.0]] * 2))
