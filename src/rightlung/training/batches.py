@@ -289,7 +289,7 @@ class Batches:
                 # target has words without one, the image stays as it is.
                 turned = [other for text in texts if (other := mirrored(text)) is not None]
                 others = {builder.name: builder.mirror(of_targets[builder.name]) for builder in self.builders}
-                flip = bool(turned) and None not in others.values()
+                flip = bool(turned or not texts) and None not in others.values()
                 if flip:
                     texts, of_targets = [turned[index % len(turned)] for index in range(len(texts))], others
             words.append(([_hidden(text, entry, stream) for text in texts], of_targets))
