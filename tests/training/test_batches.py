@@ -128,6 +128,28 @@ def test_images_are_the_studies_pictures(pool: tuple[DataEntry, Dataset]) -> Non
         np.testing.assert_allclose(image[0].numpy(), studies[name].image, atol=1 / 255)
 
 
+def test_pixels_are_mirrored_alone_if_the_recipe_says_so(pool: tuple[DataEntry, Dataset]) -> None:
+    still = Augmentation().times(0)
+    plain = Batches([pool], 24, 7, CPU, still).batch_at(0)
+    flipped = Batches([pool], 24, 7, CPU, replace(still, mirror_probability=1.0, mirror_words=False)).batch_at(0)
+    torch.testing.assert_close(flipped.images, plain.images.flip(-1), atol=1e-4, rtol=0)
+    assert flipped.texts == plain.texts
+    assert any(sides_in(text) for text in plain.texts)
+
+
+def test_an_entry_without_texts_is_mixed_with_others_and_mirrored_as_they_are(pool: tuple[DataEntry, Dataset]) -> None:
+    silent = replace(ENTRY, texts_per_image=0, phrases_per_image=0)
+    flipping = replace(Augmentation().times(0), mirror_probability=1.0)
+    data = Data(train=(ENTRY, silent))
+    plain, flipped = (
+        Batches([pool, (silent, pool[1])], 12, 7, CPU, settings, data=data).batch_at(0)
+        for settings in (Augmentation().times(0), flipping)
+    )
+    assert list(plain.image_of_text) == list(range(6))
+    assert len(plain.texts) == 6
+    torch.testing.assert_close(flipped.images[6:], plain.images[6:].flip(-1), atol=1e-4, rtol=0)
+
+
 def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
     still = Augmentation().times(0)
     entry = opened(

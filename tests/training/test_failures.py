@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,13 @@ import pytest
 import torch
 
 from rightlung.core import InputError
+from rightlung.core.errors import is_out_of_memory
 from rightlung.models.base import TrainingBatch
+from rightlung.phantom import loader
+from rightlung.phantom.config import default_config
 from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
 from rightlung.training.datasets import CachedDataset
-from rightlung.training.failures import load_batch, save_batch
+from rightlung.training.failures import explain_out_of_memory, load_batch, save_batch
 from tests.training.recipes import run
 from tests.training.tiny import Tiny
 
@@ -162,3 +167,50 @@ def test_sizes_that_no_batch_can_have_are_passed_over_when_one_that_fits_is_look
         run(tmp_path, "model.config.breaks_above=7", "batch_size=12", "data.train[0].mirror_pairs=true")
     with pytest.raises(InputError, match=r"too little memory for a batch of 12, and even for a batch of 6$"):
         run(tmp_path, "model.config.breaks_above=3", "batch_size=12", "data.train[0].mirror_pairs=true", name="less")
+
+
+BOOTSTRAPPING = (
+    "An attempt has been made to start a new process before the current process has finished its bootstrapping phase."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (RuntimeError(BOOTSTRAPPING), False),
+        (RuntimeError("a worker ended; it may have run out of memory"), False),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (MemoryError(), True),
+        (ValueError("CUDA out of memory"), False),
+    ],
+)
+def test_only_errors_about_memory_are_taken_for_such(error: Exception, is_memory: bool) -> None:
+    assert is_out_of_memory(error) == is_memory
+
+
+class BrokenPool:
+    """A pool whose processes end as those of a script without ``if __name__ == "__main__":`` do."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def submit(self, *_: object) -> Future[None]:
+        result: Future[None] = Future()
+        result.set_exception(BrokenProcessPool())
+        return result
+
+    def shutdown(self, **_: object) -> None:
+        pass
+
+
+def test_a_script_that_starts_workers_while_it_is_imported_is_not_told_to_save_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loader, "ProcessPoolExecutor", BrokenPool)
+    made = loader.make_ahead(1, iter([[0]]), default_config(), 1, 64)
+    said = 'a script must start training, or use workers, below if __name__ == "__main__"'
+    with pytest.raises(InputError, match=said), explain_out_of_memory("cpu", "to hold 2 studies", "try fewer"):
+        next(made)

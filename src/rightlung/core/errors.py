@@ -7,6 +7,7 @@ bugs.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable
 
 
@@ -65,6 +66,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that the GPU or the machine is out of memory."""
     import torch
 
-    # PyTorch has an error type for GPU memory only; for the CPU, the message of a RuntimeError tells.
-    said = any(words in str(error).lower() for words in ("out of memory", "can't allocate memory"))
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and said)
+    # PyTorch has an error type for GPU memory only; for the CPU, and for errors that a driver reports late, the message
+    # of a RuntimeError tells. Other errors may mention memory, too.
+    said = re.search(
+        r"(cuda|hip|mps|backend|error:) out of memory|can't allocate memory|ALLOC_FAILED", str(error), re.I
+    )
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and bool(said))

@@ -206,9 +206,10 @@ def make_ahead(
         while ahead:
             yield ahead.popleft().result()
     except BrokenProcessPool:
-        raise RuntimeError(
-            "a worker of the phantom stream ended unexpectedly. It may have run out of memory; a script that uses "
-            'workers must start them below if __name__ == "__main__":'
+        raise InputError(
+            "a process that makes phantoms ended unexpectedly: a script must start training, or use workers, below "
+            'if __name__ == "__main__":; otherwise the system may have killed it because memory ran out, and fewer '
+            "workers help"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

@@ -1,7 +1,8 @@
 """Random changes to training images that keep their meaning, for whole batches on their device.
 
-Pixels are never mirrored without their words: `AugmentationParams.mirrored` says which images are, and `batches`
-mirrors the words with them. By default nothing is mirrored, because a mirrored chest looks like dextrocardia.
+`AugmentationParams.mirrored` says which images are mirrored, and `batches` mirrors their words with them, unless
+``mirror_words`` is False (an ablation). By default nothing is mirrored, because a mirrored chest looks like
+dextrocardia.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ class Augmentation:
     noise: float = 0.03  # largest standard deviation
     blur: float = 0.7  # largest share of a blurred copy
     cutout: float = 0.25  # largest side of a grey rectangle, of the image's
-    mirror_probability: float = 0.0  # that an image is mirrored, together with its words
+    mirror_probability: float = 0.0  # that an image is mirrored
+    mirror_words: bool = True  # with its words and the names of its regions; False (an ablation): pixels only
 
     def times(self, factor: float) -> Augmentation:
         """Return these settings, all larger or smaller by a factor; the shares stay below 1."""
-        changed = {entry.name: factor * getattr(self, entry.name) for entry in fields(self)}
+        names = [entry.name for entry in fields(self) if entry.name != "mirror_words"]
+        changed = {name: factor * getattr(self, name) for name in names}
         limited = ("blur", "cutout", "mirror_probability")
-        return Augmentation(**changed | {name: min(changed[name], 1.0) for name in limited})
+        return replace(self, **changed | {name: min(changed[name], 1.0) for name in limited})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -241,13 +241,13 @@ class Batches:
             images = apply_params(images, params)
         elif any(flips):
             images = torch.where(flipped[:, None, None, None], images.flip(-1), images)
+        exchanged = flipped & self._mirrors_words(entry)
         annotations = [studies.annotations(study) for study in self._own(entry_index, batch_index)]
         targets: dict[str, Target] = {}
         for builder in self.builders:
             own, name = [drawn[builder.name] for _, drawn in words], builder.name
-            part = BatchPart(
-                entry, annotations, loaded.columns_of(name), own, flipped, params, loaded.grid, studies.findings
-            )
+            columns, findings = loaded.columns_of(name), studies.findings
+            part = BatchPart(entry, annotations, columns, own, flipped, exchanged, params, loaded.grid, findings)
             targets[name] = builder.collate(part)
         return TrainingBatch(
             images=images,
@@ -284,17 +284,21 @@ class Batches:
         for image in range(self.mixture.counts(batch_index, self.rank)[entry_index]):
             texts, of_targets, stream = drawn[image % len(drawn)]
             flip = image >= len(drawn) if entry.mirror_pairs else stream.chance(mirror_probability)
-            if flip:
+            if flip and self._mirrors_words(entry):
                 # Texts without a mirror image (the lingula has no partner) are left out. Where all are such, or a
                 # target has words without one, the image stays as it is.
                 turned = [other for text in texts if (other := mirrored(text)) is not None]
                 others = {builder.name: builder.mirror(of_targets[builder.name]) for builder in self.builders}
-                flip = bool(turned) and None not in others.values()
+                flip = bool(turned or not texts) and None not in others.values()
                 if flip:
                     texts, of_targets = [turned[index % len(turned)] for index in range(len(texts))], others
             words.append(([_hidden(text, entry, stream) for text in texts], of_targets))
             flips.append(flip)
         return words, flips
+
+    def _mirrors_words(self, entry: DataEntry) -> bool:
+        """Whether the words and region names of an entry's mirrored images are mirrored, too."""
+        return entry.mirror_pairs or self.augmentation is None or self.augmentation.mirror_words
 
     def _drawn(self, entry_index: int, at: int, all_studies: range) -> tuple[list[str], dict[str, Any], RandomStream]:
         """Draw the words of the study at a position of the sampler, and return the stream that they come from."""

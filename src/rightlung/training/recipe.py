@@ -43,7 +43,7 @@ class DataEntry:
     cached_studies: int | None = None  # held on the device; None: all of a small source, none of a phantom
     words_from: Literal["sentences", "labels"] = "sentences"  # of texts and phrases; labels: prompts for them
     paired_text: PairedText = "sentence"  # what an image is paired with
-    texts_per_image: int = 1
+    texts_per_image: int = 1  # 0: none, for a source that is mixed with others that have texts
     pairing: Literal["own", "random"] = "own"  # random: texts of another study, as a control
     word_mask_probability: float = 0.0  # that a word of a text is hidden
     entity_mask_probability: float = 0.0  # the same for a clinical entity (finding, region, device)
@@ -171,6 +171,10 @@ class Recipe:
         for place, name, value in _numbers(self):
             if name in _LIMITS:
                 check_limits(value, place, *_LIMITS[name])
+        textless = [number for number, entry in enumerate(self.data.train) if not entry.texts_per_image]
+        if textless and (len(textless) == len(self.data.train) or self.data.sources_per_batch == "one"):
+            place = f"data.train[{textless[0]}].texts_per_image"
+            raise InputError(f"{place}: 0 needs another entry with texts, and data.sources_per_batch: all")
         for number, entry in enumerate(self.data.train):
             check_curve(entry.share, f"data.train[{number}].share")
             check_curve(entry.probability, f"data.train[{number}].probability", 0, 1)
@@ -194,8 +198,7 @@ _NAMES: dict[tuple[float, float], str] = {
     "cutout",
     (0, 10): "scale shear brightness contrast gamma noise",
     (0, 180): "rotation",
-    (0, 1000): "phrases_per_image",
-    (1, 1000): "texts_per_image",
+    (0, 1000): "phrases_per_image texts_per_image",
     (0, 1024): "workers",
     (16, 4096): "image_size",
     (1, 4096): "mask_grid",

@@ -118,8 +118,12 @@ class TrainState:
         if average:
             self._ema_model.load_state_dict(average)
         numbers = {name: number for number, name in enumerate(self._names())}
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         whole = self.optimizer.state_dict()
-        whole["state"] = {numbers[name]: values for name, values in state.items()}
+        whole["state"] = {
+            numbers[name]: {key: _like_parameter(value, parameters[numbers[name]], key) for key, value in own.items()}
+            for name, own in state.items()
+        }
         self.optimizer.load_state_dict(whole)
 
     def _names(self) -> list[str]:
@@ -131,6 +135,16 @@ class TrainState:
 def frozen_copy(model: nn.Module) -> nn.Module:
     """Return a copy of a model without gradients, in evaluation mode."""
     return copy.deepcopy(model).requires_grad_(False).eval()
+
+
+def _like_parameter(value: Tensor, parameter: Tensor, key: str) -> Tensor:
+    """Return a value of the optimizer's state with its parameter's type, device and memory format.
+
+    A checkpoint is contiguous. Fused optimizers need the strides of the parameter, which may be channels last.
+    """
+    if key == "step" or value.shape != parameter.shape:
+        return value  # torch itself knows where a step count belongs
+    return torch.empty_like(parameter, requires_grad=False).copy_(value)
 
 
 def _floating(model: nn.Module) -> list[Tensor]:

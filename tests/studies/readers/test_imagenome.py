@@ -276,3 +276,32 @@ def test_a_gold_image_whose_patient_is_not_known_is_a_problem(gold: Path, mimic:
     assert list(source.ids) == [GOLD]
     assert source.problems[0].line == 4
     assert "patient and study of 'nobody'" in source.problems[0].message
+
+
+MIMIC_SPLITS = "dicom_id,study_id,subject_id,split"
+
+
+def test_the_split_of_mimic_replaces_the_data_sets_own(silver: Path, mimic: Path, files: Files) -> None:
+    rows = [f"{A},50414267,10000032,test", f"{B},50414267,10000032,validate", f"{GOLD},55000000,11000000,train"]
+    files.table("mimic/mimic-cxr-2.0.0-split.csv.gz", MIMIC_SPLITS, [*rows, "lateral,50414267,10000032,test"])
+    address = f"imagenome:{silver}?images={mimic}&splits=mimic"
+    # The gold patients are not left out: no part of this split is for them.
+    assert {study.id: study.split for study in open_source(address)} == {A: "test", B: "validate", GOLD: "train"}
+    assert list(open_source(f"{address}&split=val").ids) == [B]
+    study = open_source(address).study(A)
+    assert (study.patient, study.exam, study.view) == ("10000032", "50414267", "AP")
+    assert study.regions == open_source(f"imagenome:{silver}?images={mimic}").study(A).regions
+    refuses(f"imagenome:{silver}?images={mimic}&splits=own", "unknown splits 'own'")
+    (mimic / "mimic-cxr-2.0.0-split.csv.gz").unlink()
+    refuses(address, r"splits=mimic needs mimic-cxr-2\.0\.0-split\.csv\(\.gz\) in .*mimic")
+
+
+def test_graphs_with_few_regions_are_left_out(silver: Path, mimic: Path) -> None:
+    outside = bbox("right lung", 900, 10, 990, 80)  # in no image of 200 x 100
+    write_graphs(silver, {A: graph(), B: graph(image_id=B, objects=[outside, *graph()["objects"][1:]])})
+    three, four = (f"imagenome:{silver}?images={mimic}&min_regions={count}" for count in (3, 4))
+    source = open_source(three)  # the descending aorta is not one of the 29 regions
+    assert list(source.ids) == [A]
+    assert source.left_out["fewer than 3 region boxes"] == 1  # type: ignore[attr-defined]
+    refuses(four, "has no usable study; .*2 skipped .fewer than 4 region boxes")
+    refuses(f"imagenome:{silver}?images={mimic}&min_regions=0", "min_regions must be an integer of at least 1")

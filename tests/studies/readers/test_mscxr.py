@@ -141,3 +141,16 @@ def test_coco_that_is_none_is_refused_and_its_bad_entries_are_named(mimic: Path,
 def test_a_folder_without_the_table_and_one_without_images_are_refused(folder: Path, mimic: Path) -> None:
     refuses(f"mscxr:{mimic}?images={mimic}", r"has no MS_CXR_Local_Alignment_v….csv or .json")
     refuses(f"mscxr:{folder}", "add images=/path/to/mimic-cxr-jpg")
+
+
+def test_with_mimics_split_its_validation_and_test_images_are_the_test_set(
+    folder: Path, mimic: Path, files: Files
+) -> None:
+    address = f"mscxr:{folder}?images={mimic}&splits=mimic"
+    refuses(address, "splits=mimic needs mimic-cxr-2.0.0-split.csv")
+    rows = [f"{A},54276838,10233088,validate", f"{B},55000000,11000000,test"]
+    table = "mimic/mimic-cxr-2.0.0-split.csv"
+    files.table(table, "dicom_id,study_id,subject_id,split", rows)
+    assert list(open_source(f"{address}&split=test").ids) == [A, B]
+    files.table(table, "dicom_id,study_id,subject_id,split", [rows[0], rows[1].replace("test", "train")])
+    assert {study.id: study.split for study in open_source(address)} == {A: "test", B: "train"}

@@ -213,3 +213,32 @@ def test_the_real_table_reads(files: Files) -> None:
         assert {one["label"] for one in study.extra["boxes"]} == set(drawn[study.id])
         fused += len(study.extra["boxes"])
     assert 0.3 < fused / sum(count.total() for count in drawn.values()) < 0.8  # three readers who mostly agree
+
+
+def test_the_test_images_are_halved_by_seed(files: Files) -> None:
+    write(files)
+    names = [f"{number:032x}" for number in range(9)]
+    rows = [f"{name},Cardiomegaly,10,20,50,100" for name in names]
+    files.table("annotations/annotations_test.csv", "image_id,class_name,x_min,y_min,x_max,y_max", rows)
+    (files.root / "annotations/image_labels_test.csv").unlink()
+    for name in names:
+        files.dicom(f"test/{name}.dicom", (200, 100))
+    val, test = (set(files.open("vindr", f"?split={half}&seed=1").ids) for half in ("val", "test"))
+    assert (len(val), len(test), val | test) == (4, 5, set(names))
+    assert set(files.open("vindr", "?split=val&seed=1").ids) == val
+    assert any(set(files.open("vindr", f"?split=val&seed={seed}").ids) != val for seed in (2, 3))
+    assert set(files.open("vindr", "?split=train&seed=1").ids) == {A, B}
+    assert len(files.open("vindr", "?split=test")) == 9
+    files.refuses("vindr", "unknown split 'val'", "?split=val")
+
+
+def test_the_most_frequent_classes_can_be_selected(files: Files) -> None:
+    train = [*TRAIN, f"{B},R8,Rib fracture,10,10,20,20", f"{B},R9,Mediastinal shift,10,10,20,20"]
+    study = write(files, train, query="?classes=15").study(B)
+    assert "mediastinal shift" in [phrase.text for phrase in study.phrases]
+    assert "rib fracture" not in [phrase.text for phrase in study.phrases]
+    assert len(study.findings) == 15 + 6
+    assert "rib fracture" not in study.findings
+    assert any(one["label"] == "Rib fracture" for one in study.extra["boxes"])
+    assert len(files.open("vindr", "?classes=22").study(B).findings) == 28
+    files.refuses("vindr", "unknown classes '14'", "?classes=14")

@@ -175,6 +175,24 @@ def test_an_image_whose_report_has_no_mirror_image_stays() -> None:
     torch.testing.assert_close(found["boxes"]["boxes"], torch.tensor([EFFUSION.as_tuple()]))
 
 
+def test_without_mirrored_words_only_the_pixels_and_boxes_are_mirrored() -> None:
+    pixels = replace(STILL, mirror_probability=1.0, mirror_words=False)
+    lingula = replace(STUDY, id="lingula", report=Report("Lingular opacity."))
+    settings = {"phrases_per_image": 2, "positive_share": 1.0}
+    plain = batch_of(STUDY, lingula, augmentation=STILL, **settings)
+    found = batch_of(STUDY, lingula, augmentation=pixels, **settings)
+    mirrored_boxes = torch.tensor([[0.0, 0.5, 0.25, 1.0]] * 2)  # also where the report has no mirror image
+    torch.testing.assert_close(found["boxes"]["boxes"], mirrored_boxes)
+    left, right = (IMAGENOME_REGIONS.index(f"{side} lung") for side in ("left", "right"))
+    torch.testing.assert_close(found["regions"]["boxes"][:, left], torch.tensor([[0.0, 0.0, 0.5, 1.0]] * 2))
+    torch.testing.assert_close(found["regions"]["boxes"][:, right], torch.tensor([[0.5, 0.0, 1.0, 1.0]] * 2))
+    assert known(found["regions"]["findings"]) == known(plain["regions"]["findings"])
+    assert found["regions"]["sentences"] == plain["regions"]["sentences"]
+    assert found["report"] == plain["report"]
+    assert found["phrases"]["texts"] == plain["phrases"]["texts"]
+    torch.testing.assert_close(found["phrases"]["masks"], plain["phrases"]["masks"].flip(-1), atol=1e-4, rtol=0)
+
+
 def params_by(settings: Augmentation, count: int, seed: int = 0) -> AugmentationParams:
     generator = torch.Generator().manual_seed(seed)
 

@@ -7,16 +7,17 @@ second study of each patient has boxes and no sentences. `rightlung.studies.read
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rightlung.core import InputError, Study
+from rightlung.core import InputError, Size, Study
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import columns, grouped, origin, present
 from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource, find_metadata
 from rightlung.studies.readers.scene_graph import Graph, Relation, parse_graph, study_fields
+from rightlung.studies.sources import Address
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import MAX_LISTED, TableRow
 from rightlung.studies.trees import read_tree_file, walk_files
@@ -37,11 +38,15 @@ _EDGES = ("original_x1", "original_y1", "original_x2", "original_y2")
 class ImagenomeSource(MimicBasedSource):
     """Images with their scene graphs, in the order of the split tables (silver) or of the boxes (gold)."""
 
-    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "part")
-    index_options: ClassVar[tuple[str, ...]] = ("part",)
+    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "part", "splits", "min_regions")
+    index_options: ClassVar[tuple[str, ...]] = ("part", "splits", "min_regions")
     columns: ClassVar[Mapping[str, Any]] = columns(
         "graph_name", "objects", "relations", rows="int32", columns="int32", graph=MEMBER, report=MEMBER
     )
+
+    def __init__(self, address: Address) -> None:
+        self._min_regions = address.whole_number("min_regions", minimum=1) or 0
+        super().__init__(address)
 
     def _inputs(self) -> Sequence[Path]:
         self._gold = self.option("part", ("silver", "gold")) == "gold"
@@ -49,7 +54,8 @@ class ImagenomeSource(MimicBasedSource):
         self.images = files = self.find_images(self.root)
         self._reports = self.find_reports((files, files.parent))
         self._avoid = self.find(_AVOID)
-        shared = present(find_metadata(files), self._avoid, self._reports.archive)
+        self._split_table = self.find_split_table()
+        shared = present(find_metadata(files), self._avoid, self._split_table, self._reports.archive)
         if self._gold:
             self._gold_tables = self.needed(_GOLD_BOXES), self.needed(_GOLD_ATTRIBUTES)
             self._record_list = self.find(_RECORDS)
@@ -70,7 +76,23 @@ class ImagenomeSource(MimicBasedSource):
         for record in self._gold_records(log) if self._gold else self._silver_records(log):
             rows, columns = sizes.get(record["id"], (None, None))
             exam = int(record["exam"]) if record["exam"].isdecimal() else -1
-            yield {**record, "rows": rows, "columns": columns, "report": reports.get(exam)}
+            whole = {**record, "rows": rows, "columns": columns, "report": reports.get(exam)}
+            if not self._min_regions or self._has_regions(whole, log):
+                yield whole
+
+    def _has_regions(self, record: dict[str, Any], log: BuildLog) -> bool:
+        """Whether a record's graph has as many valid boxes of regions as ``min_regions`` asks for."""
+        try:
+            count = len(study_fields(self._graph(record)[1], self._size(record))["regions"])
+        except ProblemError as error:
+            log.problems.append(error.problem)
+            return False
+        except InputError as error:
+            log.problems.append(Problem(record["file"], str(error), record["line"], "dicom_id"))
+            return False
+        if count < self._min_regions:
+            log.left_out(f"fewer than {self._min_regions} region boxes")
+        return count >= self._min_regions
 
     def _image_records(self, path: Path | None, log: BuildLog) -> Iterator[dict[str, Any]]:
         """Yield patient, exam and view of each image in a table."""
@@ -88,6 +110,9 @@ class ImagenomeSource(MimicBasedSource):
 
     def _silver_records(self, log: BuildLog) -> Iterator[dict[str, Any]]:
         graphs = dict(self._find_graphs(log))
+        if self._split_table is not None:
+            yield from ({**record, **graphs[record["id"]]} for record in self._mimic_records(log, graphs))
+            return
         avoid = {record["id"] for record in self._image_records(self._avoid, log)}
         for path in self._splits:
             for record in self._image_records(path, log):
@@ -98,6 +123,20 @@ class ImagenomeSource(MimicBasedSource):
                     log.left_out("no scene graph")
                 else:
                     yield {**record, **graph, "split": path.name.partition(".")[0]}
+
+    def _mimic_records(self, log: BuildLog, wanted: Container[str]) -> Iterator[dict[str, Any]]:
+        """Yield patient, exam and split of the wanted images, from MIMIC's table of splits."""
+
+        def parse(row: TableRow) -> dict[str, Any] | None:
+            name = row.identifier("dicom_id")
+            if name not in wanted:
+                return None
+            patient, exam = row.identifier("subject_id"), row.identifier("study_id")
+            return {"id": name, **origin(row), "patient": patient, "exam": exam, "split": row.required("split")}
+
+        required = ("dicom_id", "study_id", "subject_id", "split")
+        table = self._split_table
+        return self.read(log, table, required, parse, root=table.parent if table is not None else self.root)
 
     def _find_graphs(self, log: BuildLog) -> Iterator[tuple[str, dict[str, Any]]]:
         if self._archive is not None:
@@ -116,8 +155,10 @@ class ImagenomeSource(MimicBasedSource):
             for record in self._image_records(path, log):
                 if record["id"] in boxes:
                     known[record["id"]] = {name: record[name] for name in ("patient", "exam", "view")}
+        splits = {record["id"]: record["split"] for record in self._mimic_records(log, boxes)}
         for image, rows in boxes.items():
-            place = {"id": image, "split": "gold", "file": _GOLD_BOXES, "line": rows[0][0]}
+            split = "gold" if self._split_table is None else splits.get(image)
+            place = {"id": image, "split": split, "file": _GOLD_BOXES, "line": rows[0][0]}
             if image not in known or not known[image]["patient"] or not known[image]["exam"]:
                 message = f"patient and study of {image!r} are not in {_RECORDS}"
                 log.problems.append(Problem(_GOLD_BOXES, message, rows[0][0], "image_id"))
@@ -159,14 +200,17 @@ class ImagenomeSource(MimicBasedSource):
         return self.read(log, self._gold_tables[1], required, parse, delimiter="\t")
 
     def _build_study(self, record: dict[str, Any]) -> Study:
-        known = record["rows"] and record["columns"]
-        size = (record["rows"], record["columns"]) if known else self.image_of(record).size()
         place, graph = self._graph(record)
-        fields = study_fields(graph, size)
+        fields = study_fields(graph, self._size(record))
         self._note_faults(place, graph)
         fields["extra"]["part"] = "gold" if self._gold else "silver"
-        view = record["view"] or graph.about.get("viewpoint")
+        view = record.get("view") or graph.about.get("viewpoint")
         return self.as_study(record, view=view, report=self._reports.read(record), **fields)
+
+    def _size(self, record: dict[str, Any]) -> Size:
+        """Return height and width of the original image."""
+        known = record["rows"] and record["columns"]
+        return (record["rows"], record["columns"]) if known else self.image_of(record).size()
 
     def _graph(self, record: dict[str, Any]) -> tuple[str, Graph]:
         if self._gold:

@@ -15,13 +15,12 @@ from rightlung.lexicon.labels import label_set
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import Value, columns, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_codes, chexpert_findings, chexpert_values
-from rightlung.studies.readers.mimic_files import MEMBER, METADATA, MimicBasedSource, files_folder
+from rightlung.studies.readers.mimic_files import MEMBER, METADATA, SPLIT, MimicBasedSource, files_folder
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import find_optional
 
 _RECORDS = "cxr-record-list.csv"
-_SPLIT = "mimic-cxr-2.0.0-split.csv"
 _PATIENTS = "patients.csv"
 _LABELS = {
     "chexpert": "mimic-cxr-2.0.0-chexpert.csv",
@@ -54,13 +53,13 @@ class MimicSource(MimicBasedSource):
         self._main, self._tables, self.images = main, tables, folder
         places = dict.fromkeys([self.root, tables, images])
         self._reports = self.find_reports(places)
-        others = [find_optional(tables, name) for name in (_SPLIT, *_LABELS.values(), _PATIENTS)]
+        others = [find_optional(tables, name) for name in (SPLIT, *_LABELS.values(), _PATIENTS)]
         return present(main, *others, self._reports.archive)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         views = _wanted_views(self.options.get("views", "AP,PA"))
         known = self._main.name.startswith(METADATA)
-        splits = dict(self._lookup(log, _SPLIT, ("dicom_id", "split"), _split))
+        splits = dict(self._lookup(log, SPLIT, ("dicom_id", "split"), _split))
         labels = {name: dict(self._read_labels(name, log)) for name in _LABELS}
         patients = dict(self._lookup(log, _PATIENTS, _PATIENT_COLUMNS, _patient))
         reports = self._reports.by_exam()

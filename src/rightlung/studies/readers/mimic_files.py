@@ -25,6 +25,7 @@ from rightlung.studies.trees import FileImage, check_folder, find_optional, read
 from rightlung.studies.zips import Member, members, read_member
 
 METADATA = "mimic-cxr-2.0.0-metadata.csv"
+SPLIT = "mimic-cxr-2.0.0-split.csv"
 REPORTS_ZIP = "mimic-cxr-reports.zip"
 MAX_REPORT_BYTES = 2**20
 
@@ -121,6 +122,15 @@ class MimicBasedSource(DatasetSource):
         """Return the image of a record, in ``files/p10/p10000032/s50414267``."""
         patient, dicom = record["patient"], record.get("dicom") or record["id"]
         return MimicImage(record["id"], str(self.images), f"p{patient[:2]}/p{patient}/s{record['exam']}/{dicom}")
+
+    def find_split_table(self) -> Path | None:
+        """Return MIMIC's table of splits, next to or in the image folder, if ``splits=mimic`` asks for it."""
+        if not self.option("splits", ("mimic",)):
+            return None
+        found = find_optional(self.images.parent, SPLIT) or find_optional(self.images, SPLIT)
+        if found is None:
+            raise InputError(f"{self.address}: splits=mimic needs {SPLIT}(.gz) in {self.images.parent}")
+        return found
 
     def read_sizes(self, log: BuildLog, wanted: Container[str] | None = None) -> dict[str, Size]:
         """Return height and width of the original images by id, from MIMIC's metadata."""

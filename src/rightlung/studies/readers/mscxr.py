@@ -51,7 +51,8 @@ class MscxrSource(MimicBasedSource):
     """The annotated images, in the order of the table."""
 
     version: ClassVar[int] = 2
-    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports")
+    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "splits")
+    index_options: ClassVar[tuple[str, ...]] = ("splits",)
     columns: ClassVar[Mapping[str, Any]] = columns("phrases", rows="int32", columns="int32", report=MEMBER)
 
     def _inputs(self) -> Sequence[Path]:
@@ -59,7 +60,8 @@ class MscxrSource(MimicBasedSource):
         self.images = files = self.find_images(folder)
         self._reports = self.find_reports((files, files.parent))
         self._table = self.root if self.root.is_file() else _newest(self.root)
-        return present(self._table, self._reports.archive)
+        self._split_table = self.find_split_table()
+        return present(self._table, self._split_table, self._reports.archive)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         reports = self._reports.by_exam()
@@ -70,12 +72,24 @@ class MscxrSource(MimicBasedSource):
                 self._add(images, annotation)
             except ProblemError as error:
                 log.problems.append(error.problem)
-        for record in images.values():
+        for record in self._with_splits(log, images).values():
             phrases = [
                 {"category": category, "text": text, "boxes": boxes}
                 for (category, text), boxes in record["phrases"].items()
             ]
             yield {**record, "phrases": json.dumps(phrases), "report": reports.get(int(record["exam"]))}
+
+    def _with_splits(self, log: BuildLog, images: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """With ``splits=mimic``, replace the splits: ``train`` is MIMIC's, ``test`` its validation and test images."""
+        if self._split_table is None:
+            return images
+
+        def parse(row: TableRow) -> tuple[str, str] | None:
+            name = row.required("dicom_id")
+            return (name, "train" if row.required("split") == "train" else "test") if name in images else None
+
+        found = dict(self.read(log, self._split_table, ("dicom_id", "split"), parse))
+        return {name: {**record, "split": found.get(name)} for name, record in images.items()}
 
     def _read_csv(self, log: BuildLog) -> Iterator[Annotation]:
         def parse(row: TableRow) -> Annotation:

@@ -6,11 +6,12 @@ Nguyen et al., Scientific Data 2022; PhysioNet licence 1.5.0. `rightlung.studies
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import InputError, Phrase, Polarity, ScoredBox, Study
+from rightlung.core.keyed import key_digest
 from rightlung.studies.fusion import READERS_IOU, FusedBox, fuse
 from rightlung.studies.headers import read_header
 from rightlung.studies.index import BuildLog
@@ -33,20 +34,26 @@ KAGGLE = (
     "Pulmonary fibrosis", NO_FINDING,
 )  # fmt: skip
 """The competition's classes; its "Other lesion" includes the eight that it omits."""
+FREQUENT = (*KAGGLE[:-1], "Mediastinal shift")
+"""The 15 most frequent of the 22 findings with boxes, on which ChEX is evaluated (supp. E.2)."""
 
 
 class VinDrSource(DatasetSource):
-    """VinDr-CXR, the training images first, in the tables' order; parameters ``split``, ``limit``, ``agreement``."""
+    """VinDr-CXR, the training images first, in the tables' order."""
 
     version: ClassVar[int] = 2
-    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "agreement")
+    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "agreement", "seed", "classes")
+    index_options: ClassVar[tuple[str, ...]] = ("seed",)
     columns: ClassVar[Mapping[str, Any]] = columns("drawn", "named", "known", height="int32", width="int32")
 
     def __init__(self, address: Address) -> None:
         self.agreement = address.whole_number("agreement", minimum=1) or 1
+        self._seed = address.whole_number("seed")
         super().__init__(address)
 
     def _inputs(self) -> Sequence[Path]:
+        some = self.option("classes", ("15", "22"), "22") == "15"
+        self._classes = {label: name for label, name in meanings(LOCAL).items() if not some or label in FREQUENT}
         self._boxes = {split: self._table(f"annotations_{split}.csv") for split in ("train", "test")}
         self._boxes["train"] = self._boxes["train"] or self.find("train.csv")
         self._labels = {split: self._table(f"image_labels_{split}.csv") for split in self._boxes}
@@ -85,13 +92,21 @@ class VinDrSource(DatasetSource):
             log.step()
         kind = "image labels" if labels_path is not None else "kaggle" if path.name.startswith("train.") else "boxes"
         sizes = self.sizes(log, self.find(_SIZES) if split == "train" else None, ("image_id", "dim0", "dim1"))
+        halves = self._halves(found.by_image) if split == "test" else {}
         for name, record in found.by_image.items():
             height, width = sizes.get(name, (None, None))
             if height is None and record["drawn"]:
                 self._check_original(images[name], record["drawn"], split)
             record |= {"drawn": json.dumps(record["drawn"]), "named": json.dumps(record["named"])}
-            place = {"id": name, "split": split, "image": images[name]}
+            place = {"id": name, "split": halves.get(name, split), "image": images[name]}
             yield {**record, **place, "known": kind, "height": height, "width": width}
+
+    def _halves(self, images: Iterable[str]) -> dict[str, str]:
+        """With ``seed``, return which half of the test images each one belongs to."""
+        if self._seed is None:
+            return {}
+        shuffled = sorted(images, key=lambda name: key_digest("vindr", self._seed, name))
+        return {name: "val" if place < len(shuffled) // 2 else "test" for place, name in enumerate(shuffled)}
 
     def _check_original(self, image: str, drawn: Sequence[Sequence[Any]], split: str) -> None:
         """Reject resized images: a box outside one shows it, and boxes that fit are wrong, too."""
@@ -127,7 +142,7 @@ class VinDrSource(DatasetSource):
             except InputError as error:
                 message = f"study {record['id']!r}, {label}: {error}"
                 raise self.problem(record, "x_min", message, box_kind(error)) from error
-        labels = _counts(named, record["known"])
+        labels, global_labels = _counts(named, record["known"]), meanings(GLOBAL)
         polarities = {label: polarity_of(count, len(named)) for label, count in labels.items()}
         if CONSENSUS in drawn:
             boxes = [FusedBox(one.box, one.score, one.label, (0,)) for one in drawn[CONSENSUS]]
@@ -138,8 +153,12 @@ class VinDrSource(DatasetSource):
             record,
             header,
             view="PA",
-            phrases=tuple(_phrases(boxes, polarities, 1 if CONSENSUS in drawn else self.agreement)),
-            findings=as_findings(polarities, LOCAL, GLOBAL),
+            phrases=tuple(self._phrases(boxes, polarities, 1 if CONSENSUS in drawn else self.agreement)),
+            findings=as_findings(
+                {label: said for label, said in polarities.items() if label in self._classes or label in global_labels},
+                LOCAL,
+                GLOBAL,
+            ),
             extra={
                 "labels": labels,
                 "boxes": [
@@ -152,6 +171,14 @@ class VinDrSource(DatasetSource):
                 },
             },
         )
+
+    def _phrases(
+        self, boxes: Sequence[FusedBox], polarities: Mapping[str, Polarity], agreement: int
+    ) -> Iterator[Phrase]:
+        for label, finding in self._classes.items():
+            mine = [one.box for one in boxes if one.label == label and len(one.readers) >= agreement]
+            if mine:
+                yield finding_phrase(finding, mine, polarity=polarities[label])
 
 
 class _Annotations:
@@ -217,10 +244,3 @@ def polarity_of(count: int, readers: int) -> Polarity:
 
 def _plain(one: ScoredBox | FusedBox) -> dict[str, Any]:
     return {"label": one.label, "box": list(one.box.as_tuple())}
-
-
-def _phrases(boxes: Sequence[FusedBox], polarities: Mapping[str, Polarity], agreement: int) -> Iterator[Phrase]:
-    for label, finding in meanings(LOCAL).items():
-        mine = [one.box for one in boxes if one.label == label and len(one.readers) >= agreement]
-        if mine:
-            yield finding_phrase(finding, mine, polarity=polarities[label])

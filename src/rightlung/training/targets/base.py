@@ -100,8 +100,9 @@ class BatchPart:
     entry: DataEntry
     studies: Sequence[StudyAnnotations]  # n
     columns: Mapping[str, Column]  # what `TargetBuilder.build` returned for each study; empty if it was not called
-    words: Sequence[Any]  # n: what `TargetBuilder.draw` returned, mirrored where the image is
-    mirrored: Tensor  # (n,) bool
+    words: Sequence[Any]  # n: what `TargetBuilder.draw` returned, with sides exchanged where they are
+    mirrored: Tensor  # (n,) bool: whether the pixels are
+    sides_exchanged: Tensor  # (n,) bool: whether "left" means what was the right before; False without mirror_words
     params: AugmentationParams | None
     grid: int
     source_findings: frozenset[str] = frozenset()  # all that the labels of the source name

@@ -92,7 +92,7 @@ class RegionTargets(TargetBuilder):
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return boxes, present, findings and sentences."""
         boxes, findings = (part.columns[name].concatenated() for name in ("boxes", "findings"))  # type: ignore[union-attr]
-        flipped = part.mirrored[:, None, None]
+        flipped = part.sides_exchanged[:, None, None]
         boxes = torch.where(flipped, boxes[:, _OTHER_SIDE], boxes)  # what was the left lung is the right one
         images = torch.arange(len(boxes), device=boxes.device).repeat_interleave(boxes.shape[1])
         within = part.move_boxes(boxes.flatten(0, 1), images).view_as(boxes).clamp(0.0, 1.0)
