@@ -103,7 +103,7 @@ def test_sentences_of_a_region_are_joined_and_asked_by_name_or_by_box() -> None:
     with torch.no_grad():
         step = ChexStep(chex, batch())
         assert step.region_sentences == ([(1, 3)], [f"{TEXTS[0]} {TEXTS[2]}"])
-        expected = (step.anatomy_features[1, 3] - chex.prompt_embeddings([f"{TEXTS[0]} {TEXTS[2]}"])[0]).square().mean()
+        expected = (step.anatomy_features[1, 3] - chex.prompt_embeddings([f"{TEXTS[0]} {TEXTS[2]}"])[0]).square().sum()
         assert float(chex(batch())["anatomy_mse"]) == pytest.approx(float(expected), rel=1e-5)
         by_box = model(box_queries=1.0)
         step = ChexStep(by_box, batch())

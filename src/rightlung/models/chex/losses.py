@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import mse_loss
 
 from rightlung.core.errors import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS, REGIONS, canonical_finding, negative_prompts, positive_prompts
@@ -359,7 +358,7 @@ class AnatomyMse(_Loss):
         pairs, texts = step.region_sentences
         if not pairs:
             return step.anatomy_features.sum() * 0.0
-        return _mse(step.anatomy_features[_index(pairs, step)], step.model.prompt_embeddings(texts))
+        return _squared_distance(step.anatomy_features[_index(pairs, step)], step.model.prompt_embeddings(texts))
 
 
 class SentenceContrastive(_Loss):
@@ -387,7 +386,7 @@ class SentenceMse(_Loss):
 
     def forward(self, step: ChexStep) -> Tensor:
         """Return the loss of the batch."""
-        return _mse(step.sentence_features, step.sentences.prompts)
+        return _squared_distance(step.sentence_features, step.sentences.prompts)
 
 
 class GlobalContrastive(_Loss):
@@ -423,9 +422,9 @@ def _index(pairs: list[tuple[int, int]], step: ChexStep) -> tuple[Tensor, ...]:
     return tuple(torch.tensor(pairs, device=step.batch.images.device).T)
 
 
-def _mse(features: Tensor, prompts: Tensor) -> Tensor:
-    """Return the mean of the squares; the released code sums them over the features."""
-    return mse_loss(features.float(), prompts.float())
+def _squared_distance(features: Tensor, prompts: Tensor) -> Tensor:
+    """Return the squared error, summed over features as in the released code: the weights of Eq. 10 are for the sum."""
+    return (features.float() - prompts.float()).square().sum(-1).mean()
 
 
 LOSSES: dict[str, type[Any]] = {
