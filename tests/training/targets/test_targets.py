@@ -178,7 +178,7 @@ def test_an_image_whose_report_has_no_mirror_image_stays() -> None:
 def test_without_mirrored_words_only_the_pixels_and_boxes_are_mirrored() -> None:
     pixels = replace(STILL, mirror_probability=1.0, mirror_words=False)
     lingula = replace(STUDY, id="lingula", report=Report("Lingular opacity."))
-    settings = {"phrases_per_image": 2, "positive_share": 1.0}
+    settings: dict[str, Any] = {"phrases_per_image": 2, "positive_share": 1.0}
     plain = batch_of(STUDY, lingula, augmentation=STILL, **settings)
     found = batch_of(STUDY, lingula, augmentation=pixels, **settings)
     mirrored_boxes = torch.tensor([[0.0, 0.5, 0.25, 1.0]] * 2)  # also where the report has no mirror image
