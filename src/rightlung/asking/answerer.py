@@ -24,7 +24,9 @@ TOO_LARGE_IN_A_ROW = 3
 """Number of single questions that may run out of memory before the first answer."""
 
 _LONGEST_REASON = 500
-_METHODS = "ground, similarity, classify, detect, describe, report, ground_regions, ground_blind, encode_image and encode_text"
+_METHODS = (
+    "ground, similarity, classify, detect, describe, report, ground_regions, ground_blind, encode_image and encode_text"
+)
 
 DEFAULT_BOXES = BoxRule()
 """The default rule for boxes."""
@@ -42,8 +44,9 @@ class Answerer:
 
     Maps get boxes by the rule ``boxes`` if the model returns none. A `FindingClassifier` or `Detector` is asked for
     ``findings``; by default those of ``model.findings``, else CheXpert's without "No Finding". With ``embeddings``, an
-    `Embedder` embeds images and phrases. With a ``method``, only that method of the model is called. Equal questions of a batch are asked once. If memory runs out, the batch size is halved (see
-    `note`); any other error is traced to its question. A model that answers none of the first 20 questions is an error.
+    `Embedder` embeds images and phrases. With a ``method``, only that method of the model is called. Equal questions of
+    a batch are asked once. If memory runs out, the batch size is halved (see `note`); any other error is traced to its
+    question. A model that answers none of the first 20 questions is an error.
     """
 
     def __init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from rightlung.core.checks import check_text
 from rightlung.core.errors import check_known
 from rightlung.core.study import QueryKind
 from rightlung.explain.boxes import BoxRule, boxes_of
+from rightlung.lexicon import prompt
 from rightlung.models import base
 
 Regions = Mapping[str, Box]
@@ -56,6 +58,8 @@ def calls_of(
         check_known("method", method, METHODS)
     grounds = isinstance(model, base.Grounder | base.RegionGrounder | base.BlindGrounder)
     matches, classifies = isinstance(model, base.Matcher), isinstance(model, base.FindingClassifier)
+    # A grounder is asked for a prompt of each finding, but only on demand: that is a question for each of them.
+    detects = isinstance(model, base.Detector) or (method == "detect" and isinstance(model, base.Grounder))
     compares = not matches and isinstance(model, base.RegionGrounder)
     described: set[QueryKind] = {"phrase", "box", "phrase+box"}
     calls: list[tuple[str, bool, Call, set[QueryKind]]] = [
@@ -64,7 +68,7 @@ def calls_of(
         ("similarity", compares, partial(_compare_regions, model), {"phrase"}),
         ("classify", classifies and _takes_boxes(model), partial(_classify, model, findings), {"box"}),
         ("classify", classifies, partial(_classify, model, findings), {"image"}),
-        ("detect", isinstance(model, base.Detector), partial(_detect, model, findings), {"image"}),
+        ("detect", detects, partial(_detect, model, findings, boxes), {"image"}),
         ("describe", isinstance(model, base.Describer), partial(_describe, model), described),
         ("report", isinstance(model, base.Reporter), partial(_report, model), {"image"}),
         ("embed", isinstance(model, base.Embedder) and embeddings, partial(_embed, model), {"image", "phrase"}),
@@ -121,12 +125,23 @@ def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequ
     return [{"finding_scores": dict(zip(findings, row, strict=True))} for row in scores.tolist()]
 
 
-def _detect(model: base.Detector, findings: Sequence[str], some: Sequence[ImageQuestion]) -> list[Answer]:
+def _detect(model: Any, findings: Sequence[str], rule: BoxRule | None, some: Sequence[ImageQuestion]) -> list[Answer]:
+    if not isinstance(model, base.Detector):
+        return [_detect_by_prompts(model, findings, rule, one) for one in some]
     detected = _checked(model.detect([one.image for one in some], findings), some, list, "detect")
     for box in (box for boxes in detected for box in boxes):
         if not isinstance(box, ScoredBox) or box.label not in findings:
             raise InputError(f"detect must return ScoredBox values with the label of a finding; got {box!r}")
     return [{"grounding": Grounding(boxes=boxes)} for boxes in detected]
+
+
+def _detect_by_prompts(model: Any, findings: Sequence[str], rule: BoxRule | None, one: ImageQuestion) -> Answer:
+    asked = [
+        ImageQuestion(replace(one.question, query=Query(prompt(name))), one.image, one.regions) for name in findings
+    ]
+    found = [answer["grounding"].boxes for answer in _ground(model, rule, asked)]
+    labelled = [replace(box, label=name) for name, boxes in zip(findings, found, strict=True) for box in boxes]
+    return {"grounding": Grounding(boxes=labelled)}
 
 
 def _describe(model: base.Describer, some: Sequence[ImageQuestion]) -> list[Answer]:

@@ -42,7 +42,7 @@ def make_task_page(result: Mapping[str, Any], parts: Sequence[PartResult], missi
 
 
 def _paragraphs(one: PartResult) -> list[str]:
-    found = [verdict(one)]
+    found = [verdict_of(one)]
     if one.classes:
         found.append(f"Findings: {', '.join(one.classes)}.")
     if one.boxes:
@@ -50,7 +50,7 @@ def _paragraphs(one: PartResult) -> list[str]:
     return [*found, *(f"Undefined: {note}." for note in one.notes[:3])]
 
 
-def verdict(one: PartResult) -> str:
+def verdict_of(one: PartResult) -> str:
     """Return the first main measure in words, next to the best image-blind baseline."""
     name = next((name for name in one.part.main if one.measures[name].defined), one.part.main[0])
     model, title = one.measures[name], find_measure(name).title
@@ -96,7 +96,9 @@ def _tables(place: int, one: PartResult) -> Iterator[Table]:
     if measured and one.part.by_class:
         names = ["model", *one.blind]
         titles = ["finding", "model", *(BASELINES[one.part.method][name] for name in one.blind)]
-        by_class = [[finding, *(span(found[name], 3, brief=True) for name in names)] for finding, found in measured.items()]
+        by_class = [
+            [finding, *(span(found[name], 3, brief=True) for name in names)] for finding, found in measured.items()
+        ]
         caption = f"{find_measure(one.part.by_class).title} of each finding."
         yield _table(f"classes-{place}", f"{one.part.title}: by finding", caption, titles, by_class)
     folds = one.boxes.get("folds") or ([one.boxes] if one.boxes.get("scale") else [])
@@ -118,5 +120,7 @@ def _table(
 
 def _definitions(parts: Sequence[PartResult]) -> Table:
     names = dict.fromkeys(name for one in parts for name in one.measures)
-    rows = [[find_measure(name).title, find_measure(name).meaning, find_measure(name).better or "neither"] for name in names]
+    rows = [
+        [find_measure(name).title, find_measure(name).meaning, find_measure(name).better or "neither"] for name in names
+    ]
     return _table("definitions", "Definitions", "Measures on this page.", ["measure", "meaning", "better"], rows)

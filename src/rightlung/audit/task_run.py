@@ -156,11 +156,12 @@ class TaskRun:
         """Ask, post-process and measure one part; None if the predictions hold no answers for it."""
         predictions = self.predictions(part, known, self.conditions, f"predictions-{slug(part)}")
         patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
-        batches, tuned = predictions.batches(), None
-        if part.boxes:
-            tuned = self.tuned(part, known, predictions)
+        batches: Iterable[Batch] = predictions.batches()
+        tuned = self.tuned(part, known, predictions) if part.boxes else None
+        changes = self.settings.as_options()
+        if tuned is not None:
             batches = processed(batches, lambda study: tuned.of(patients.get(study, "")))
-        changes = self.settings.as_options() | ({} if tuned is None else {"box_settings": tuned.sentence()})
+            changes |= {"box_settings": tuned.sentence()}
         protocol = part.protocol.applied_to(known.targets, **changes)
         answered = {(key.study, key.query) for key in predictions.keys()}  # noqa: SIM118  (not a mapping)
         keys = [key for key in known.asked.queries if key in answered]
@@ -230,7 +231,9 @@ def audit_tasks(
     studies, folder = open_source(source) if isinstance(source, str) else source, Path(out)
     run = TaskRun(what, studies, folder, **options)
     if isinstance(what, Predictions) and run.tune not in (None, CROSS_VALIDATE):
-        raise InputError(f"--tune {run.tune} needs a model to ask about it; with predictions, use --tune cross-validate")
+        raise InputError(
+            f"--tune {run.tune} needs a model to ask about it; with predictions, use --tune cross-validate"
+        )
     with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
         found: list[PartResult] = []
         missing: dict[str, str] = {}

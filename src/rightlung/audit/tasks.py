@@ -1,7 +1,7 @@
 """The tasks of an audit: what is asked of a model, by which protocol it is measured, and what a source needs for it.
 
-They are those of ChEX (Table 1, supp. D.4 and E.2). Regions are asked about in two ways where a source knows both: by the
-boxes of its anatomical regions (as Chest ImaGenome has them), and by the boxes of its findings (as MS-CXR has them).
+They are those of ChEX (Table 1, supp. D.4 and E.2). Regions are asked about in two ways where a source knows both: by
+the boxes of its anatomical regions (as Chest ImaGenome has them), and by those of its findings (as MS-CXR has them).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _of_phrases(targets: Targets, each_box: bool) -> dict[tuple[str, str], Study
 
 
 def _classes(labels: Iterable[StudyLabels], exclusive: bool) -> tuple[str, ...]:
-    """Return the findings that are present in some and absent in others; with ``exclusive``, unnamed ones are absent."""
+    """Return the findings that are present in some and absent in others; with ``exclusive``, all that differ."""
     seen: dict[str, set[str]] = {}
     for one in labels:
         for name, polarity in one.findings.items():

@@ -8,7 +8,7 @@ from rightlung.measuring.run import measure, write_instances
 from rightlung.measuring.targets import Targets, gather_targets, prepare_studies
 
 __all__ = [
-    "MEASURES", "PROTOCOLS", "BoxSettings", "Measure", "PhraseTargets", "Protocol", "TargetMask", "Targets", "find_measure",
-    "find_protocol", "gather_targets", "measure", "prepare_studies", "register_measure",
+    "MEASURES", "PROTOCOLS", "BoxSettings", "Measure", "PhraseTargets", "Protocol", "TargetMask", "Targets",
+    "find_measure", "find_protocol", "gather_targets", "measure", "prepare_studies", "register_measure",
     "tune_boxes", "write_instances",
 ]  # fmt: skip

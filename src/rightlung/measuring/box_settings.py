@@ -78,7 +78,8 @@ class BoxSettings:
 def suppressed(boxes: Sequence[ScoredBox], threshold: float) -> list[ScoredBox]:
     """Return the boxes, sorted by score, without those that overlap a better one by more than ``threshold``.
 
-    >>> boxes = [ScoredBox(Box(0, 0, 0.5, 1), 0.9), ScoredBox(Box(0, 0, 0.4, 1), 0.8), ScoredBox(Box(0.6, 0, 1, 1), 0.1)]
+    >>> half, less, other = Box(0, 0, 0.5, 1), Box(0, 0, 0.4, 1), Box(0.6, 0, 1, 1)
+    >>> boxes = [ScoredBox(half, 0.9), ScoredBox(less, 0.8), ScoredBox(other, 0.1)]
     >>> [box.score for box in suppressed(boxes, 0.25)]
     [0.9, 0.1]
     """
@@ -123,8 +124,9 @@ def tune_boxes(
     names = sorted(set(labels.tolist()))
     counts = used.astype(np.float64)
     candidates = [given] if given is not None else [BoxSettings(nms=threshold) for threshold in NMS]
-    values = np.array([[_by_label(examples, labels, names, counts, one, scale) for scale in SCALES]
-                       for one in candidates])  # fmt: skip  (candidates, scales, labels, rows)
+    values = np.array(
+        [[_by_label(examples, labels, names, counts, one, scale) for scale in SCALES] for one in candidates]
+    )  # fmt: skip  (candidates, scales, labels, rows)
     found = []
     for row in range(len(used)):
         own = values[..., row]

@@ -1,7 +1,7 @@
 """Image-blind baselines of detection and of text: the median box, and the most frequent text.
 
-Both answer about a patient with what they learned from **other patients**: those outside the patient's fold. If they are
-fitted on other studies, pass None for the patient, and everything counts.
+Both answer about a patient with what they learned from **other patients**: those outside the patient's fold. If they
+are fitted on other studies, pass None for the patient, and everything counts.
 """
 
 from __future__ import annotations
