@@ -69,7 +69,8 @@ def ask(
 
     ``conditions`` are names of probes. ``queries`` are ``phrases``, ``image``, ``regions`` and ``boxes`` (of phrases);
     default: all that the model can answer, but ``boxes``. ``only`` selects some by study and name of the query. For
-    ``method``, ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. A question without an answer becomes a row with the reason, and the next call asks it again; studies that cannot be read are in ``problems``. Answers of
+    ``method``, ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. A question without an answer becomes a row
+    with the reason, and the next call asks it again; studies that cannot be read are in ``problems``. Answers of
     earlier calls are reused, unless ``overwrite`` replaces them. It is an error if the model's code or weights, or an
     image file, have changed since, or if no question has an answer.
     """

@@ -54,6 +54,7 @@ class Tuned:
 
     folds: Sequence[BoxSettings]
     on: str | None = None
+    nms_tuned: bool = False
 
     def of(self, patient: str) -> BoxSettings:
         """Return the settings for a patient."""
@@ -68,10 +69,10 @@ class Tuned:
     def sentence(self) -> str:
         """Say how boxes are post-processed, without what each class was tuned to."""
         first = self.folds[0]
-        nms = {one.nms for one in self.folds}
         how = "boxes of a class merged" if first.merge else "no NMS" if first.nms is None else f"NMS at {first.nms:g}"
-        how = "NMS tuned" if len(nms) > 1 else how
-        return f"{how}; not scaled" if self.on is None else f"{how}; scale tuned on {self.on}"
+        if self.on is None:
+            return f"{how}; not scaled"
+        return f"NMS and scale tuned on {self.on}" if self.nms_tuned else f"{how}; scale tuned on {self.on}"
 
 
 @dataclass(frozen=True)
@@ -144,13 +145,14 @@ class TaskRun:
             folds = np.array([fold_of(one.patient, FOLDS) for one in examples])
             used = folds[None] != np.arange(FOLDS)[:, None]
             on = f"other patients of the same source, cross-validated over {FOLDS} folds"
-            return Tuned(tune_boxes(examples, used, self.boxes), on)
+            return Tuned(tune_boxes(examples, used, self.boxes), on, self.boxes is None)
         other = self.known(part, open_source(self.tune))
         if other is None:
             raise InputError(f"--tune {self.tune}: the source lacks {part.needs}, which {part.task} is tuned on")
         answers = self.predictions(part, other, ["none"], f"tuning-{slug(part)}")
         examples = box_examples(part, other, answers)
-        return Tuned(tune_boxes(examples, np.ones((1, len(examples)), bool), self.boxes), other.source.address)
+        found = tune_boxes(examples, np.ones((1, len(examples)), bool), self.boxes)
+        return Tuned(found, other.source.address, self.boxes is None)
 
     def measured(self, part: Part, known: Known) -> PartResult | None:
         """Ask, post-process and measure one part; None if the predictions hold no answers for it."""

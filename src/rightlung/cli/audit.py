@@ -81,7 +81,6 @@ def run_tasks(
     tasks: list[str],
     boxes: str | None,
     tune: str | None,
-    prior_source: str | None,
     settings: BootstrapSettings,
     json: bool,
     *,
@@ -91,10 +90,6 @@ def run_tasks(
     overwrite: bool,
 ) -> None:
     """Audit tasks of a model, or of a predictions file."""
-    if prior_source is not None:
-        raise InputError(
-            "--prior-source does not apply to --task: baselines are fitted on --tune, or on other patients"
-        )
     given = None if boxes is None else BoxSettings.parse(boxes)
     options: dict[str, Any] = {"boxes": given, "tune": tune, "settings": settings}
     with ProgressBars(say) as tell:
@@ -112,7 +107,8 @@ def run_tasks(
             raise InputError(f"to audit {what!r}, also give the source of the studies")
         done = audit_tasks(asked, address, out, tasks, **options, progress=tell)
     result = {**done.result, "page": str(done.page)}
-    left_out = [*result["problems"], *result["missing"].values()]
+    measured = {one.part.task for one in done.parts}
+    left_out = [*result["problems"], *(name for name in result["missing"] if not name.startswith(tuple(measured)))]
     finish(json, result, lambda: say_tasks(done), left_out)
 
 

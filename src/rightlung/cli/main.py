@@ -146,9 +146,15 @@ def audit(
     from rightlung.results.estimate import BootstrapSettings
 
     if task:
-        options = {"conditions": condition or [], "device": device, "batch_size": batch_size, "overwrite": overwrite}
         settings = BootstrapSettings(resamples or 250, level, seed)
-        run_tasks(what, source, out, task, boxes, tune, prior_source, settings, json, **options)
+        if prior_source is not None:
+            raise InputError(
+                "--prior-source does not apply to --task: baselines are fitted on --tune or other patients"
+            )
+        run_tasks(
+            what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
+            batch_size=batch_size, overwrite=overwrite,
+        )  # fmt: skip
         return
     check_no_task_options(boxes, tune)
     settings = BootstrapSettings(resamples or 10_000, level, seed)

@@ -62,7 +62,9 @@ class BoxSettings:
         labels = dict.fromkeys(box.label for box in boxes)
         for label in labels:
             factor = self.scale.get(canonical_finding(label) if label else "", 1.0)
-            own = [replace(one, box=one.box.scaled(factor)) for one in boxes if one.label == label]
+            own = [one for one in boxes if one.label == label]
+            if factor != 1:
+                own = [replace(one, box=one.box.scaled(factor)) for one in own]
             own.sort(key=lambda one: -one.score)
             if self.merge:
                 found.append(replace(own[0], box=reduce(Box.enclosing, (one.box for one in own))))
