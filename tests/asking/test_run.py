@@ -272,7 +272,7 @@ def test_the_rule_for_boxes_can_be_chosen(tmp_path: Path) -> None:
 
 
 ONE = {"source": listed(5, patients=1)}
-NONE_OF = "object implements none of the model protocols: ground, similarity, classify, describe, report"
+NONE_OF = "object implements none of the model protocols: ground, similarity, classify, detect, describe, report"
 
 
 @pytest.mark.parametrize(

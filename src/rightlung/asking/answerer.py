@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rightlung.asking.protocols import Answer, ImageQuestion, Regions, calls_of
-from rightlung.asking.questions import QUERIES, Question
+from rightlung.asking.questions import ON_DEMAND, QUERIES, Question
 from rightlung.core import Image, InputError
 from rightlung.core.checks import check_text
 from rightlung.core.errors import is_out_of_memory
@@ -24,7 +24,9 @@ TOO_LARGE_IN_A_ROW = 3
 """Number of single questions that may run out of memory before the first answer."""
 
 _LONGEST_REASON = 500
-_METHODS = "ground, similarity, classify, describe, report, ground_regions, ground_blind, encode_image and encode_text"
+_METHODS = (
+    "ground, similarity, classify, detect, describe, report, ground_regions, ground_blind, encode_image and encode_text"
+)
 
 DEFAULT_BOXES = BoxRule()
 """The default rule for boxes."""
@@ -40,10 +42,11 @@ class NoAnswer:
 class Answerer:
     """Asks a model, ``batch_size`` questions at a time, through every protocol that applies.
 
-    Maps get boxes by the rule ``boxes`` if the model returns none. A `FindingClassifier` is asked for ``findings``; by
-    default those of ``model.findings``, else CheXpert's without "No Finding". With ``embeddings``, an `Embedder` embeds
-    images and phrases. Equal questions of a batch are asked once. If memory runs out, the batch size is halved (see
-    `note`); any other error is traced to its question. A model that answers none of the first 20 questions is an error.
+    Maps get boxes by the rule ``boxes`` if the model returns none. A `FindingClassifier` or `Detector` is asked for
+    ``findings``; by default those of ``model.findings``, else CheXpert's without "No Finding". With ``embeddings``, an
+    `Embedder` embeds images and phrases. With a ``method``, only that method of the model is called. Equal questions of
+    a batch are asked once. If memory runs out, the batch size is halved (see `note`); any other error is traced to its
+    question. A model that answers none of the first 20 questions is an error.
     """
 
     def __init__(
@@ -53,13 +56,14 @@ class Answerer:
         boxes: BoxRule | None = DEFAULT_BOXES,
         findings: Sequence[str] | None = None,
         embeddings: bool = False,
+        method: str | None = None,
     ) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise InputError(f"the batch size must be a whole number of at least 1; got {batch_size!r}")
         self.model: Any = model
         self.batch_size = self._asked_for = batch_size
         self.findings = _findings(model, findings)
-        self._calls = calls_of(model, boxes, self.findings, embeddings)
+        self._calls = calls_of(model, boxes, self.findings, embeddings, method)
         self._blind = isinstance(model, BlindGrounder) and not isinstance(model, Grounder | RegionGrounder)
         self.answered_before = False
         """Whether the model is known to work, so that failures of the first questions do not stop the run."""
@@ -69,6 +73,8 @@ class Answerer:
             name = type(model).__name__
             if isinstance(model, Embedder):
                 raise InputError(f"{name} only provides embeddings; pass embeddings=True (--embeddings)")
+            if method is not None:
+                raise InputError(f"{name} has no method {method}, which this needs")
             raise InputError(f"{name} implements none of the model protocols: {_METHODS}")
 
     @property
@@ -77,12 +83,12 @@ class Answerer:
         return tuple(name for name, kind in QUERIES.items() if any(kind in kinds for _, kinds in self._calls))
 
     def chosen(self, queries: Sequence[str] | None) -> Sequence[str]:
-        """Return ``queries`` if the model can answer them; by default all that it can."""
+        """Return ``queries`` if the model can answer them; by default all that it can, but those of `ON_DEMAND`."""
         known = self.queries
         for name in queries or ():
             if name in QUERIES and name not in known:
                 raise InputError(f"{type(self.model).__name__} cannot answer {name}; it answers {', '.join(known)}")
-        return known if queries is None else queries
+        return [name for name in known if name not in ON_DEMAND] if queries is None else queries
 
     @property
     def needs_images(self) -> bool:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rightlung.asking.questions import Question
-from rightlung.core import Box, Grounding, InputError, Phrase, Query, Report, Sentence
+from rightlung.core import Box, Grounding, InputError, Phrase, Query, Report, ScoredBox, Sentence
 from rightlung.core.checks import check_text
+from rightlung.core.errors import check_known
 from rightlung.core.study import QueryKind
 from rightlung.explain.boxes import BoxRule, boxes_of
+from rightlung.lexicon import prompt
 from rightlung.models import base
 
 Regions = Mapping[str, Box]
@@ -43,24 +46,34 @@ Answer = dict[str, Any]
 
 Call = Callable[[Sequence[ImageQuestion]], list[Answer]]
 
+METHODS = ("ground", "similarity", "classify", "detect", "describe", "report")
+"""Methods of which one can be called alone."""
+
 
 def calls_of(
-    model: Any, boxes: BoxRule | None, findings: Sequence[str], embeddings: bool
+    model: Any, boxes: BoxRule | None, findings: Sequence[str], embeddings: bool, method: str | None = None
 ) -> list[tuple[Call, set[QueryKind]]]:
-    """Return the calls that a model implements, each with the kinds of query it answers."""
+    """Return the calls that a model implements (or that of one ``method``), each with the kinds of query it answers."""
+    if method is not None:
+        check_known("method", method, METHODS)
     grounds = isinstance(model, base.Grounder | base.RegionGrounder | base.BlindGrounder)
     matches, classifies = isinstance(model, base.Matcher), isinstance(model, base.FindingClassifier)
-    calls: list[tuple[bool, Call, set[QueryKind]]] = [
-        (grounds, partial(_ground, model, boxes), {"phrase"}),
-        (matches, partial(_compare, model), {"phrase"}),
-        (not matches and isinstance(model, base.RegionGrounder), partial(_compare_regions, model), {"phrase"}),
-        (classifies and _takes_boxes(model), partial(_classify, model, findings), {"box"}),
-        (classifies, partial(_classify, model, findings), {"image"}),
-        (isinstance(model, base.Describer), partial(_describe, model), {"phrase", "box", "phrase+box"}),
-        (isinstance(model, base.Reporter), partial(_report, model), {"image"}),
-        (isinstance(model, base.Embedder) and embeddings, partial(_embed, model), {"image", "phrase"}),
+    # A grounder is asked for a prompt of each finding, but only on demand: that is a question for each of them.
+    detects = isinstance(model, base.Detector) or (method == "detect" and isinstance(model, base.Grounder))
+    compares = not matches and isinstance(model, base.RegionGrounder)
+    described: set[QueryKind] = {"phrase", "box", "phrase+box"}
+    calls: list[tuple[str, bool, Call, set[QueryKind]]] = [
+        ("ground", grounds, partial(_ground, model, boxes), {"phrase"}),
+        ("similarity", matches, partial(_compare, model), {"phrase"}),
+        ("similarity", compares, partial(_compare_regions, model), {"phrase"}),
+        ("classify", classifies and _takes_boxes(model), partial(_classify, model, findings), {"box"}),
+        ("classify", classifies, partial(_classify, model, findings), {"image"}),
+        ("detect", detects, partial(_detect, model, findings, boxes), {"image"}),
+        ("describe", isinstance(model, base.Describer), partial(_describe, model), described),
+        ("report", isinstance(model, base.Reporter), partial(_report, model), {"image"}),
+        ("embed", isinstance(model, base.Embedder) and embeddings, partial(_embed, model), {"image", "phrase"}),
     ]
-    return [(call, kinds) for applies, call, kinds in calls if applies]
+    return [(call, kinds) for name, applies, call, kinds in calls if applies and method in (None, name)]
 
 
 def _ground(model: Any, rule: BoxRule | None, some: Sequence[ImageQuestion]) -> list[Answer]:
@@ -110,6 +123,25 @@ def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequ
         expected = (len(some), len(findings))
         raise InputError(f"classify must return scores of shape {expected}; got {scores.shape}")
     return [{"finding_scores": dict(zip(findings, row, strict=True))} for row in scores.tolist()]
+
+
+def _detect(model: Any, findings: Sequence[str], rule: BoxRule | None, some: Sequence[ImageQuestion]) -> list[Answer]:
+    if not isinstance(model, base.Detector):
+        return [_detect_by_prompts(model, findings, rule, one) for one in some]
+    detected = _checked(model.detect([one.image for one in some], findings), some, list, "detect")
+    for box in (box for boxes in detected for box in boxes):
+        if not isinstance(box, ScoredBox) or box.label not in findings:
+            raise InputError(f"detect must return ScoredBox values with the label of a finding; got {box!r}")
+    return [{"grounding": Grounding(boxes=boxes)} for boxes in detected]
+
+
+def _detect_by_prompts(model: Any, findings: Sequence[str], rule: BoxRule | None, one: ImageQuestion) -> Answer:
+    asked = [
+        ImageQuestion(replace(one.question, query=Query(prompt(name))), one.image, one.regions) for name in findings
+    ]
+    found = [answer["grounding"].boxes for answer in _ground(model, rule, asked)]
+    labelled = [replace(box, label=name) for name, boxes in zip(findings, found, strict=True) for box in boxes]
+    return {"grounding": Grounding(boxes=labelled)}
 
 
 def _describe(model: base.Describer, some: Sequence[ImageQuestion]) -> list[Answer]:

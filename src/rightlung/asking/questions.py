@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from rightlung.core import Box, Image, InputError, Phrase, Query, Study
 from rightlung.core.errors import check_known
 from rightlung.core.study import QueryKind
-from rightlung.predictions.prediction import IMAGE_QUERY, Key, phrase_query, region_query
+from rightlung.predictions.prediction import IMAGE_QUERY, Key, box_query, phrase_query, region_query
 from rightlung.probes import Owner, SentencePool, Setting, exchanged, exchanged_outside, find_probe, windows
 from rightlung.studies import Source, build_studies, open_source
 
-QUERIES: dict[str, QueryKind] = {"phrases": "phrase", "image": "image", "regions": "box"}
-"""What can be asked about every study, and the kind of `Query`."""
+QUERIES: dict[str, QueryKind] = {"phrases": "phrase", "image": "image", "regions": "box", "boxes": "box"}
+"""What can be asked about every study, and the kind of `Query`; ``boxes`` are the target boxes of phrases."""
+ON_DEMAND = ("boxes",)
+"""Queries that are asked only if they are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,13 @@ class Walk:
     """The first ``total`` studies of a source, window by window (`rightlung.probes.windows`), and their questions."""
 
     def __init__(
-        self, source: Source | str, conditions: Sequence[str], queries: Sequence[str], seed: int, limit: int | None
+        self,
+        source: Source | str,
+        conditions: Sequence[str],
+        queries: Sequence[str],
+        seed: int,
+        limit: int | None,
+        only: Container[tuple[str, str]] | None = None,
     ) -> None:
         self.source = open_source(source) if isinstance(source, str) else source
         for names, what in ((conditions, "conditions"), (queries, "queries")):
@@ -61,7 +69,7 @@ class Walk:
         if limit is not None and limit < 1:
             raise InputError(f"limit must be at least 1; got {limit}")
         self.probes = [find_probe(name) for name in dict.fromkeys(conditions)]
-        self.queries, self.seed = queries, seed
+        self.queries, self.seed, self.only = queries, seed, only
         self.total = min(limit or len(self.source), len(self.source))
         self.problems: dict[str, str] = {}  # by study id
         self._partner = next((probe for probe in self.probes if probe.needs_partner), None)
@@ -97,6 +105,8 @@ class Walk:
     def _about(self, study: Study, setting: Setting, done: Container[Key]) -> Iterator[Question]:
         patient = study.patient or f"study {study.id}"
         for name, phrase, box in self._named_queries(study):
+            if self.only is not None and (study.id, name) not in self.only:
+                continue
             for probe in self.probes:
                 key = Key(study.id, name, probe.name)
                 if key not in done and (probed := probe.ask(study, phrase, setting)) is not None:
@@ -111,6 +121,8 @@ class Walk:
             yield IMAGE_QUERY, None, None
         if "regions" in self.queries:
             yield from ((region_query(name), None, box) for name, box in study.regions.items())
+        for index, phrase in enumerate(study.phrases if "boxes" in self.queries else ()):
+            yield from ((box_query(index, place), None, box) for place, box in enumerate(phrase.target_boxes))
 
     def _partners(self, stretch: range, studies: Sequence[Study]) -> dict[str, str]:
         owners = [Owner(study.id, study.patient) for study in studies]

@@ -21,7 +21,7 @@ from rightlung.asking.questions import Question, Walk
 from rightlung.core import Image, InputError, Query
 from rightlung.core.study import Study, check_image
 from rightlung.explain.boxes import BoxRule
-from rightlung.models.base import FindingClassifier
+from rightlung.models.base import Detector, FindingClassifier
 from rightlung.models.folder import weights_digest
 from rightlung.predictions import Batch, DoneKeys, Key, Prediction, PredictionWriter
 from rightlung.predictions.parts import Part
@@ -41,6 +41,7 @@ _MUST_AGREE = {
     "seed": "another seed",
     "findings": "other findings",
     "embeddings": "another choice of embeddings",
+    "method": "another method of the model",
 }
 """What two runs into one folder must have in common, and how errors call a difference."""
 
@@ -52,6 +53,8 @@ def ask(
     conditions: Sequence[str] = ("none",),
     *,
     queries: Sequence[str] | None = None,
+    only: Container[tuple[str, str]] | None = None,
+    method: str | None = None,
     findings: Sequence[str] | None = None,
     embeddings: bool = False,
     batch_size: int = 32,
@@ -64,14 +67,15 @@ def ask(
 ) -> Summary:
     """Ask ``model`` about the first ``limit`` studies of ``source`` and write a predictions folder, or continue one.
 
-    ``conditions`` are names of probes. ``queries`` (``phrases``, ``image``, ``regions``) defaults to all that the model
-    can answer; for ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. A question without an answer becomes a
-    row with the reason, and the next call asks it again; studies that cannot be read are in ``problems``. Answers of
+    ``conditions`` are names of probes. ``queries`` are ``phrases``, ``image``, ``regions`` and ``boxes`` (of phrases);
+    default: all that the model can answer, but ``boxes``. ``only`` selects some by study and name of the query. For
+    ``method``, ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. A question without an answer becomes a row
+    with the reason, and the next call asks it again; studies that cannot be read are in ``problems``. Answers of
     earlier calls are reused, unless ``overwrite`` replaces them. It is an error if the model's code or weights, or an
     image file, have changed since, or if no question has an answer.
     """
-    answerer = Answerer(model, batch_size, boxes, findings, embeddings)
-    walk = Walk(source, conditions, answerer.chosen(queries), seed, limit)
+    answerer = Answerer(model, batch_size, boxes, findings, embeddings, method)
+    walk = Walk(source, conditions, answerer.chosen(queries), seed, limit, only)
     name = model_name or str(getattr(model, "name", None) or type(model).__name__)
     notes: dict[str, Any] = {
         "made_by": f"rightlung {__version__}",
@@ -80,8 +84,9 @@ def ask(
         "weights": weights_digest(model),
         "seed": seed,
         "embeddings": embeddings,
+        "method": method or "all",
     }
-    if isinstance(model, FindingClassifier) and {"image", "regions"} & {*walk.queries}:
+    if isinstance(model, FindingClassifier | Detector) and {"image", "regions", "boxes"} & {*walk.queries}:
         notes["findings"] = list(answerer.findings)
     address = absolute_address(walk.source.address)
     with PredictionWriter(out, source=address, model=name, run=notes, overwrite=overwrite) as writer:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rightlung.audit import Audit, audit
+from rightlung.audit import Audit, TaskAudit, audit, audit_tasks
+from rightlung.audit.task_page import task_rows, verdict_of
 from rightlung.cli.output import finish, say, say_problems, say_table
 from rightlung.cli.predict import ask_model, load_model
 from rightlung.core import InputError
 from rightlung.core.progress import ProgressBars
-from rightlung.measuring import find_measure
+from rightlung.measuring import BoxSettings, find_measure
 from rightlung.pages.numbers import span, verdict
 from rightlung.predictions import open_predictions
 from rightlung.results.estimate import BootstrapSettings
@@ -64,6 +65,67 @@ def run(
         say(f"\npage: {done.page}\nrows: {done.instances}\n\n{result['note']}")
 
     finish(json, result, tell_people, result["problems"])
+
+
+def check_no_task_options(boxes: str | None, tune: str | None) -> None:
+    """Raise an error for options that only tasks have."""
+    for name, value in (("--boxes", boxes), ("--tune", tune)):
+        if value is not None:
+            raise InputError(f"{name} applies to --task grounding and --task detection only: also give a task")
+
+
+def run_tasks(
+    what: str,
+    source: str | None,
+    out: Path,
+    tasks: list[str],
+    boxes: str | None,
+    tune: str | None,
+    settings: BootstrapSettings,
+    json: bool,
+    *,
+    conditions: list[str],
+    device: str | None,
+    batch_size: int,
+    overwrite: bool,
+) -> None:
+    """Audit tasks of a model, or of a predictions file."""
+    given = None if boxes is None else BoxSettings.parse(boxes)
+    options: dict[str, Any] = {"boxes": given, "tune": tune, "settings": settings}
+    with ProgressBars(say) as tell:
+        asked: Any
+        if is_predictions(what):
+            if conditions or overwrite:
+                raise InputError("--condition and --overwrite apply to a model only, not to a predictions file")
+            asked = open_predictions(what)
+            address = source or asked.source
+        else:
+            asked, address = load_model(what, device), source
+            conditions = [*dict.fromkeys(["none", *conditions])]
+            options |= {"name": what, "conditions": conditions, "batch_size": batch_size, "overwrite": overwrite}
+        if address is None:
+            raise InputError(f"to audit {what!r}, also give the source of the studies")
+        done = audit_tasks(asked, address, out, tasks, **options, progress=tell)
+    result = {**done.result, "page": str(done.page)}
+    measured = {one.part.task for one in done.parts}
+    left_out = [*result["problems"], *(name for name in result["missing"] if not name.startswith(tuple(measured)))]
+    finish(json, result, lambda: say_tasks(done), left_out)
+
+
+def say_tasks(done: TaskAudit) -> None:
+    """Print the main measures of each task next to the image-blind baselines."""
+    say(f"{done.result['model'] or 'model not named'} on {done.result['source']}")
+    for one in done.parts:
+        say(f"\n{one.part.title} (protocol {one.protocol.hash})\n")
+        say_table(*task_rows(one, main_only=True))
+        say(f"\n- {verdict_of(one)}")
+        if one.boxes:
+            say(f"- Boxes: {one.protocol.box_settings}.")
+        if one.without_cardiomegaly:
+            say(f"- Without cardiomegaly: mAP {span(one.without_cardiomegaly['model'], 3)}.")
+    say_problems([*done.result["missing"].values()], "parts were not measured")
+    say_problems(done.result["problems"], "questions or studies were left out")
+    say(f"\npage: {done.page}\n\n{done.result['note']}")
 
 
 def is_predictions(what: str) -> bool:

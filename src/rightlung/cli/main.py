@@ -71,6 +71,19 @@ OVERRIDE_HELP = (
 Source = Annotated[
     str, _arg("Address of the studies, such as phantom?count=500&seed=7 or manifest:/data/mine.tar.", "SOURCE")
 ]
+TASK_HELP = (
+    "Task to measure (repeatable): grounding, detection, classification, region-classification, region-description or "
+    "report. Default: the audit of heatmaps."
+)
+BOXES_HELP = (
+    "With --task: post-processing of predicted boxes: merge (the boxes of a class become one), nms=IOU or none. "
+    "Default: nms=0.25 or, with --tune, the best IoU."
+)
+TUNE_HELP = (
+    "With --task: tune the scale of boxes for each class on another source, or by cross-validation over the patients "
+    "of SOURCE. Default: no scaling."
+)
+RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
 PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
 Probes = Annotated[Texts, _opt(PROBES_HELP, "PROBE", name="--condition")]
 Device = Annotated[str | None, _opt("Device, such as cpu or cuda:1. Default: cuda if available, else cpu.", "DEVICE")]
@@ -110,26 +123,41 @@ def audit(
     what: Annotated[str, _arg("A predictions file or folder, or a model to ask.", "MODEL|PATH")],
     source: Annotated[str | None, _arg("Address of the studies. Default: the one PATH names.", "SOURCE")] = None,
     out: Annotated[Path, _opt("Folder to write to.", "DIR")] = Path("audit"),
+    task: Annotated[Texts, _opt(TASK_HELP, "TASK")] = None,
+    boxes: Annotated[str | None, _opt(BOXES_HELP, "RULE")] = None,
+    tune: Annotated[str | None, _opt(TUNE_HELP, "SOURCE|cross-validate")] = None,
     prior_source: Annotated[str | None, _opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
     condition: Probes = None,
     device: Device = None,
     batch_size: Annotated[int, _opt("Number of questions to ask the model at once.", "N", min=1)] = 32,
-    resamples: Resamples = 10_000,
+    resamples: Annotated[int | None, _opt(RESAMPLES_HELP, "N", min=100)] = None,
     level: Level = 0.95,
     seed: BootstrapSeed = 0,
     cases: Annotated[int, _opt("Number of best cases, and of worst cases, to draw.", "N", min=0, max=50)] = 6,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Score a model's heatmaps against known regions.
+    """Score a model's heatmaps against known regions, or the tasks given by --task.
 
     Compares the model with an image-blind prior and with itself under each probe. Writes a page (audit.html), the
-    numbers (audit.json) and one row for each phrase (instances.parquet).
+    numbers (audit.json) and one row for each phrase (instances.parquet; with --task, a table for each task).
     """
-    from rightlung.cli.audit import run
+    from rightlung.cli.audit import check_no_task_options, run, run_tasks
     from rightlung.results.estimate import BootstrapSettings
 
-    settings = BootstrapSettings(resamples, level, seed)
+    if task:
+        settings = BootstrapSettings(resamples or 250, level, seed)
+        if prior_source is not None:
+            raise InputError(
+                "--prior-source does not apply to --task: baselines are fitted on --tune or other patients"
+            )
+        run_tasks(
+            what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
+            batch_size=batch_size, overwrite=overwrite,
+        )  # fmt: skip
+        return
+    check_no_task_options(boxes, tune)
+    settings = BootstrapSettings(resamples or 10_000, level, seed)
     run(what, source, out, prior_source, condition or [], device, batch_size, settings, cases, overwrite, json)
 
 

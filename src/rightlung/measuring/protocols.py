@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 PROTOCOL_VERSION = 3
 _NOT_HASHED = ("source", "prior_source")
-_HASHED_IF_SET = {"queries": ("image",), "text": "marks"}  # protocols without them keep their hashes
+_HASHED_IF_SET = {
+    "queries": ("image",),
+    "text": "marks",
+    "box_settings": "as predicted",
+}  # protocols without them keep their hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,11 @@ class Protocol:
     decimals: int | None = None
     """Number of decimals of the written measures."""
     queries: tuple[str, ...] = ("image",)
-    """Kinds of queries (``image``, ``region``, ``phrase``) whose finding scores, boxes and texts are measured."""
+    """Kinds of queries (``image``, ``region``, ``phrase``, ``box``) of which scores, boxes and texts are measured."""
     text: str = "marks"
     """How texts become words (`rightlung.scoring.language.TOKEN_RULES`)."""
+    box_settings: str = "as predicted"
+    """How predicted boxes are post-processed, and on what that was tuned."""
     source: str = ""
     phrase_set: str = ""
     target_kinds: tuple[str, ...] = ()

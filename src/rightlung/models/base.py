@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.core import Box, Grounding, Image, InputError, Phrase, Query, Report
+from rightlung.core import Box, Grounding, Image, InputError, Phrase, Query, Report, ScoredBox
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +69,14 @@ class FindingClassifier(Protocol):
         self, images: Sequence[Image], findings: Sequence[str], boxes: Sequence[Box] | None = None
     ) -> NDArray[np.float32]:
         """Return scores ``(images, findings)``, higher is likelier, for each whole image or for one box in each."""
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """Finds the boxes of findings."""
+
+    def detect(self, images: Sequence[Image], findings: Sequence[str]) -> list[list[ScoredBox]]:
+        """Return the boxes of all findings in each image; the label of a box is one of ``findings``."""
 
 
 @runtime_checkable

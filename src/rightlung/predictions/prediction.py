@@ -18,6 +18,7 @@ IMAGE_QUERY = "image"
 """The query about the whole image."""
 
 PHRASE_QUERY = re.compile(r"phrase:(0|[1-9][0-9]{0,8})")
+BOX_QUERY = re.compile(r"box:(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 
 
 class Key(NamedTuple):
@@ -52,6 +53,15 @@ def region_query(name: str) -> str:
     'region:left lung'
     """
     return f"region:{name}"
+
+
+def box_query(index: int, place: int) -> str:
+    """Return the name of the query for ``study.phrases[index].target_boxes[place]``.
+
+    >>> box_query(2, 0)
+    'box:2.0'
+    """
+    return f"box:{index}.{place}"
 
 
 def check_text(value: object, what: str, may_be_blank: bool = False) -> str:

@@ -1,0 +1,285 @@
+"""Audit the tasks that a source has targets for: ask, post-process boxes, measure, compare with image-blind baselines.
+
+Writes ``audit.json`` (every number), ``audit.html`` (the page) and one table of instances for each part of a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rightlung import NOT_A_MEDICAL_DEVICE, __version__
+from rightlung.asking import Summary, ask
+from rightlung.audit.blind import BASELINES, BlindBaselines
+from rightlung.audit.task_page import make_task_page
+from rightlung.audit.task_results import PartResult, part_result
+from rightlung.audit.tasks import Asked, Part, asked_of, parts_of, with_classes
+from rightlung.core import Box, InputError, OutputError
+from rightlung.core.files import folder_lock
+from rightlung.core.progress import Progress, no_progress
+from rightlung.lexicon.findings import canonical_finding
+from rightlung.measuring import BoxSettings, Targets, gather_targets, measure, tune_boxes, write_instances
+from rightlung.measuring.box_settings import BoxExample, processed
+from rightlung.models.blind.prior import FOLDS, fold_of
+from rightlung.pages.write import write_page
+from rightlung.predictions import Batch, Predictions, open_predictions
+from rightlung.results.estimate import BootstrapSettings
+from rightlung.studies import Source, open_source
+
+CROSS_VALIDATE = "cross-validate"
+DEFAULT_BOXES = BoxSettings(nms=0.25)
+"""The paper's for all data sets but NIH, whose boxes of a finding are merged (E.2)."""
+RESAMPLES = 250
+"""Bootstrap resamples (the paper's for sentence grounding, detection and region classification)."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A source, its targets, and what it has for the part at hand."""
+
+    source: Source
+    targets: Targets
+    asked: Asked
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The settings of boxes: those of every patient fold, or one for all, and what they were tuned on."""
+
+    folds: Sequence[BoxSettings]
+    on: str | None = None
+    nms_tuned: bool = False
+
+    def of(self, patient: str) -> BoxSettings:
+        """Return the settings for a patient."""
+        return self.folds[fold_of(patient, len(self.folds))]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the settings as plain values; those of folds in a list."""
+        if len(self.folds) == 1:
+            return {"tuned_on": self.on, **self.folds[0].as_json()}
+        return {"tuned_on": self.on, "folds": [one.as_json() for one in self.folds]}
+
+    def sentence(self) -> str:
+        """Say how boxes are post-processed, without what each class was tuned to."""
+        first = self.folds[0]
+        how = "boxes of a class merged" if first.merge else "no NMS" if first.nms is None else f"NMS at {first.nms:g}"
+        if self.on is None:
+            return f"{how}; not scaled"
+        return f"NMS and scale tuned on {self.on}" if self.nms_tuned else f"{how}; scale tuned on {self.on}"
+
+
+@dataclass(frozen=True)
+class TaskAudit:
+    """The output of an audit of tasks; ``result`` is the content of ``audit.json``."""
+
+    folder: Path
+    result: dict[str, Any]
+    parts: Sequence[PartResult]
+
+    @property
+    def page(self) -> Path:
+        """The HTML page."""
+        return self.folder / "audit.html"
+
+
+@dataclass
+class TaskRun:
+    """Everything that the parts of an audit share."""
+
+    what: Any
+    """The model to ask, or the predictions to measure."""
+    source: Source
+    folder: Path
+    name: str | None = None
+    conditions: Sequence[str] = ("none",)
+    boxes: BoxSettings | None = None
+    tune: str | None = None
+    settings: BootstrapSettings = field(default_factory=lambda: BootstrapSettings(RESAMPLES))
+    batch_size: int = 32
+    overwrite: bool = False
+    progress: Progress = no_progress
+    problems: list[str] = field(default_factory=list)
+    _targets: dict[str, Targets] = field(default_factory=dict)
+
+    def known(self, part: Part, source: Source) -> Known | None:
+        """Return what a source has for a part, None if it lacks the targets."""
+        if source.address not in self._targets:
+            tell = partial(self.progress, f"reading {source.address}")
+            self._targets[source.address] = gather_targets(source, region_labels=True, progress=tell)
+        targets = self._targets[source.address]
+        asked = asked_of(part, targets, source.address.partition(":")[0])
+        if asked is not None and part.method == "detect":
+            with_classes(targets, asked.classes)
+            asked = asked_of(part, targets, source.address.partition(":")[0]) or asked
+        return None if asked is None else Known(source, targets, asked)
+
+    def predictions(self, part: Part, known: Known, conditions: Sequence[str], folder: str) -> Predictions:
+        """Return the predictions to measure; a model is asked first."""
+        if isinstance(self.what, Predictions):
+            return self.what
+        tell: Callable[[float, int], None] = partial(self.progress, f"asking: {part.title.lower()}")
+        try:
+            summary: Summary = ask(
+                self.what, known.source, self.folder / folder, conditions, queries=[part.query],
+                only=known.asked.queries, method=part.method, findings=known.asked.classes or None,
+                model_name=self.name, batch_size=self.batch_size, overwrite=self.overwrite, progress=tell,
+            )  # fmt: skip
+        except InputError as error:
+            raise InputError(f"task {part.task}: {error}") from None
+        self.problems += [*map(str, summary.failed), *summary.problems]
+        return open_predictions(summary.folder)
+
+    def tuned(self, part: Part, known: Known, predictions: Predictions) -> Tuned:
+        """Return the settings of boxes, tuned where that was asked for."""
+        if self.tune is None:
+            return Tuned([self.boxes or DEFAULT_BOXES])
+        if self.tune == CROSS_VALIDATE:
+            examples = box_examples(part, known, predictions)
+            folds = np.array([fold_of(one.patient, FOLDS) for one in examples])
+            used = folds[None] != np.arange(FOLDS)[:, None]
+            on = f"other patients of the same source, cross-validated over {FOLDS} folds"
+            return Tuned(tune_boxes(examples, used, self.boxes), on, self.boxes is None)
+        other = self.known(part, open_source(self.tune))
+        if other is None:
+            raise InputError(f"--tune {self.tune}: the source lacks {part.needs}, which {part.task} is tuned on")
+        answers = self.predictions(part, other, ["none"], f"tuning-{slug(part)}")
+        examples = box_examples(part, other, answers)
+        found = tune_boxes(examples, np.ones((1, len(examples)), bool), self.boxes)
+        return Tuned(found, other.source.address, self.boxes is None)
+
+    def measured(self, part: Part, known: Known) -> PartResult | None:
+        """Ask, post-process and measure one part; None if the predictions hold no answers for it."""
+        predictions = self.predictions(part, known, self.conditions, f"predictions-{slug(part)}")
+        patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
+        batches: Iterable[Batch] = predictions.batches()
+        tuned = self.tuned(part, known, predictions) if part.boxes else None
+        changes = self.settings.as_options()
+        if tuned is not None:
+            batches = processed(batches, lambda study: tuned.of(patients.get(study, "")))
+            changes |= {"box_settings": tuned.sentence()}
+        protocol = part.protocol.applied_to(known.targets, **changes)
+        answered = {(key.study, key.query) for key in predictions.keys()}  # noqa: SIM118  (not a mapping)
+        keys = [key for key in known.asked.queries if key in answered]
+        if not keys:
+            return None
+        blind = self.blind(part, known).answers(known.asked, keys, self.settings.seed)
+        wanted = _wanted(batches, known.asked)
+        table = measure(chain(wanted, [Batch.of(list(blind))]), known.targets, protocol)
+        self.progress(f"computing intervals: {part.title.lower()}", 0, 1)
+        boxes = {} if tuned is None else tuned.as_json()
+        return part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
+
+    def blind(self, part: Part, known: Known) -> BlindBaselines:
+        """Return the baselines, fitted on the tuning source or on other patients of the same source."""
+        if self.tune not in (None, CROSS_VALIDATE):
+            other = self.known(part, open_source(str(self.tune)))
+            if other is not None:
+                return BlindBaselines(part, other.asked, other.targets, elsewhere=True)
+        return BlindBaselines(part, known.asked, known.targets, elsewhere=False)
+
+
+def slug(part: Part) -> str:
+    """Return the name of a part in files."""
+    return part.task if part.name == part.task else f"{part.task}-{part.name}"
+
+
+def _wanted(batches: Iterable[Batch], asked: Asked) -> Iterator[Batch]:
+    """Yield the rows of batches whose queries are asked."""
+    for batch in batches:
+        places = [place for place, key in enumerate(batch.keys) if (key.study, key.query) in asked.queries]
+        if places:
+            yield batch.chosen(places)
+
+
+def box_examples(part: Part, known: Known, predictions: Predictions) -> list[BoxExample]:
+    """Return predicted and target boxes of each finding of each image, or of each phrase."""
+    found = []
+    for one in (one for batch in predictions.batches() for one in batch.predictions()):
+        labels = known.asked.queries.get((one.study, one.query))
+        if labels is None or one.grounding is None or one.condition != "none":
+            continue
+        boxes = one.grounding.boxes
+        if part.method == "ground":
+            corners = known.targets.phrases[one.study, one.query].boxes
+            found.append(BoxExample(labels.patient, "", boxes, [Box(*some) for some in corners]))
+        for name in known.asked.classes:
+            own = [box for box in boxes if box.label and canonical_finding(box.label) == name]
+            targets = [Box(*some) for some in labels.boxes.get(name, ())]
+            found.append(BoxExample(labels.patient, name, own, targets))
+    if not found:
+        raise InputError(f"{predictions.path}: there are no boxes to tune the task {part.task} on")
+    return found
+
+
+def audit_tasks(
+    what: object,
+    source: str | Source,
+    out: str | Path,
+    tasks: Sequence[str],
+    **options: Any,
+) -> TaskAudit:
+    """Audit tasks of a model, or of predictions, on a source; write the numbers, the page and the instances.
+
+    ``options`` are the fields of `TaskRun`. A part that the source lacks the targets for is named in the result; it is
+    an error if it lacks those of all tasks.
+    """
+    studies, folder = open_source(source) if isinstance(source, str) else source, Path(out)
+    run = TaskRun(what, studies, folder, **options)
+    if isinstance(what, Predictions) and run.tune not in (None, CROSS_VALIDATE):
+        raise InputError(
+            f"--tune {run.tune} needs a model to ask about it; with predictions, use --tune cross-validate"
+        )
+    with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
+        found: list[PartResult] = []
+        missing: dict[str, str] = {}
+        for part in parts_of(tasks):
+            known = run.known(part, studies)
+            if known is None:
+                missing[slug(part)] = f"{part.title}: not measured, because {studies.address} lacks {part.needs}"
+            elif (done := run.measured(part, known)) is None:
+                missing[slug(part)] = f"{part.title}: not measured, because the predictions hold no answers for it"
+            else:
+                found.append(done)
+        if not found:
+            raise InputError("; ".join(missing.values()))
+        result = _result(run, found, missing)
+        page = make_task_page(result, found, [*missing.values()])
+        tables: dict[str, Any] = {
+            f"instances-{slug(one.part)}.parquet": partial(
+                write_instances, table=one.table, protocol=one.protocol, model=result["model"] or ""
+            )
+            for one in found
+        }
+        write_page(page, folder, html="audit.html", json_name="audit.json", data=result, further=tables)
+    return TaskAudit(folder, result, found)
+
+
+def _result(run: TaskRun, found: Sequence[PartResult], missing: Mapping[str, str]) -> dict[str, Any]:
+    tasks: dict[str, Any] = {}
+    for one in found:
+        if one.part.name == one.part.task:
+            tasks[one.part.task] = one.as_json()
+        else:
+            tasks.setdefault(one.part.task, {})[one.part.name] = one.as_json()
+    rows = [row for one in found for row in one.table.select(["study", "patient"]).to_pylist()]
+    model = run.what.model if isinstance(run.what, Predictions) else run.name
+    result = {
+        "note": NOT_A_MEDICAL_DEVICE,
+        "version": __version__,
+        "model": model,
+        "source": run.source.address,
+        "tune": run.tune,
+        "counts": {"studies": len({row["study"] for row in rows}), "patients": len({row["patient"] for row in rows})},
+        "tasks": tasks,
+        "missing": dict(missing),
+        "baselines": {one.part.method: dict(BASELINES[one.part.method]) for one in found},
+        "problems": [*dict.fromkeys([*run.problems, *map(str, run.source.problems)])],
+    }
+    return result | ({"map": tasks["detection"]["map"]} if "detection" in tasks else {})

@@ -1,0 +1,140 @@
+"""The tasks of an audit: what is asked of a model, by which protocol it is measured, and what a source needs for it.
+
+They are those of ChEX (Table 1, supp. D.4 and E.2). Regions are asked about in two ways where a source knows both: by
+the boxes of its anatomical regions (as Chest ImaGenome has them), and by those of its findings (as MS-CXR has them).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rightlung.core.errors import check_known
+from rightlung.lexicon.findings import canonical_finding
+from rightlung.measuring import Protocol, Targets, find_protocol
+from rightlung.measuring.targets import StudyLabels
+from rightlung.predictions import IMAGE_QUERY
+from rightlung.predictions.prediction import PHRASE_QUERY, box_query
+
+CARDIOMEGALY = "cardiomegaly"
+TOP_CLASSES: Mapping[str, int] = {"vindr": 15}
+"""Sources of which only the most frequent classes are detected, by scheme (E.2)."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One way to do a task: its name in results, what is asked through which method, and how that is measured."""
+
+    task: str
+    name: str
+    title: str
+    method: str
+    query: str
+    protocol: Protocol
+    main: tuple[str, ...]
+    """The measures to show first, and to compare with the image-blind baselines."""
+    needs: str
+    """What a source needs."""
+    by_class: str | None = None
+    """The measure to give for each finding."""
+
+    @property
+    def boxes(self) -> bool:
+        """Whether predicted boxes are measured."""
+        return self.method in ("ground", "detect")
+
+
+_RC, _RE = find_protocol("chex-rc"), find_protocol("chex-re")
+_F1 = ("meteor", "micro_f1_14", "macro_f1_14", "sided_f1")
+_PARTS = (
+    Part("grounding", "grounding", "Sentence grounding", "ground", "phrases", find_protocol("chex-sg"),
+         ("box_miou", "sentence_map"), "phrases with boxes or a mask"),
+    Part("detection", "detection", "Detection of findings", "detect", "image", find_protocol("chex-od"), ("map",),
+         "boxes of findings", "map"),
+    Part("classification", "classification", "Classification of images", "classify", "image",
+         find_protocol("classification"), ("finding_auroc",),
+         "a finding that some images have and others are known not to have", "finding_auroc"),
+    Part("region-classification", "regions", "Classification of anatomical regions", "classify", "regions", _RC,
+         ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent",
+         "finding_auroc"),
+    Part("region-classification", "finding-boxes", "Classification of the boxes of findings", "classify", "boxes",
+         replace(_RC, queries=("box",)), ("finding_auroc",), "boxes of at least two findings", "finding_auroc"),
+    Part("region-description", "regions", "Description of anatomical regions", "describe", "regions", _RE, _F1,
+         "region boxes with sentences"),
+    Part("region-description", "finding-boxes", "Description of the boxes of phrases", "describe", "boxes",
+         replace(_RE, queries=("box",)), _F1, "phrases with boxes or a mask"),
+    Part("report", "report", "Report generation", "report", "image", find_protocol("whole"),
+         ("meteor", "micro_f1_14", "macro_f1_14", "example_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1"),
+         "reports"),
+)  # fmt: skip
+TASKS = tuple(dict.fromkeys(part.task for part in _PARTS))
+ALIASES = {"region-explanation": "region-description"}
+
+
+def parts_of(tasks: Sequence[str]) -> list[Part]:
+    """Return the parts of tasks by their names, in the order of `TASKS`."""
+    for name in tasks:
+        check_known("task", name, (*TASKS, *ALIASES))
+    wanted = {ALIASES.get(name, name) for name in tasks}
+    return [part for part in _PARTS if part.task in wanted]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a source has for a part: the queries that have a target, by study and name, and the classes."""
+
+    queries: Mapping[tuple[str, str], StudyLabels]
+    classes: tuple[str, ...] = ()
+
+
+def asked_of(part: Part, targets: Targets, scheme: str = "") -> Asked | None:
+    """Return what a source has for a part, None if it lacks the targets."""
+    if part.query == "image":
+        labels = {(study, IMAGE_QUERY): one for study, one in targets.labels.items()}
+    elif part.query == "regions":
+        labels = dict(targets.region_labels)
+    else:
+        labels = _of_phrases(targets, part.query == "boxes")
+    if part.method in ("describe", "report"):
+        labels = {key: one for key, one in labels.items() if one.report}
+        return Asked(labels) if labels else None
+    if part.method == "detect":
+        boxes = Counter(name for one in labels.values() for name in one.boxes)
+        names = tuple(sorted(name for name, _ in boxes.most_common(TOP_CLASSES.get(scheme))))
+        return Asked(labels, names) if names else None
+    if part.method == "classify":
+        classes = _classes(labels.values(), exclusive=part.query == "boxes")
+        labels = {key: one for key, one in labels.items() if one.findings}
+        return Asked(labels, classes) if classes else None
+    return Asked(labels) if labels else None
+
+
+def _of_phrases(targets: Targets, each_box: bool) -> dict[tuple[str, str], StudyLabels]:
+    """Return the labels of phrases that have boxes, or of each of their boxes."""
+    found = {}
+    for (study, query), phrase in targets.phrases.items():
+        index = PHRASE_QUERY.fullmatch(query)
+        one = StudyLabels(phrase.patient, dict.fromkeys(phrase.findings, "positive"), phrase.text, kind="phrase")
+        if index is not None and phrase.boxes:
+            places = range(len(phrase.boxes))
+            names = [box_query(int(index[1]), place) for place in places] if each_box else [query]
+            found |= {(study, name): one for name in names}
+    return found
+
+
+def _classes(labels: Iterable[StudyLabels], exclusive: bool) -> tuple[str, ...]:
+    """Return the findings that are present in some and absent in others; with ``exclusive``, all that differ."""
+    seen: dict[str, set[str]] = {}
+    for one in labels:
+        for name, polarity in one.findings.items():
+            seen.setdefault(canonical_finding(name), set()).add(polarity)
+    if exclusive:
+        return tuple(sorted(seen)) if len(seen) > 1 else ()
+    return tuple(sorted(name for name, found in seen.items() if {"positive", "negative"} <= found))
+
+
+def with_classes(targets: Targets, classes: Sequence[str]) -> None:
+    """Give every image the boxes of these classes and of no others, so that each class of each image is a row."""
+    for study, one in targets.labels.items():
+        targets.labels[study] = replace(one, boxes={name: one.boxes.get(name, ()) for name in classes})

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from rightlung.asking import ask
+from rightlung.audit import TaskAudit, audit_tasks
+from rightlung.audit.tasks import TASKS
+from rightlung.core import InputError
+from rightlung.measuring import BoxSettings
+from rightlung.models.blind import fold_of
+from rightlung.predictions import open_predictions
+from rightlung.results.estimate import BootstrapSettings
+from tests.audit.oracle import BoxesOnly, Oracle, Ward
+
+QUICK = BootstrapSettings(resamples=100)
+
+
+def run(folder: Path, tasks: list[str], source: Any = None, scale: float = 1.0, **options: Any) -> TaskAudit:
+    given = {"settings": QUICK, "name": "oracle"} | options
+    return audit_tasks(Oracle(scale), source or Ward(), folder, tasks, **given)
+
+
+@pytest.fixture
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+
+
+def test_a_model_that_knows_the_truth_detects_everything(tmp_path: Path) -> None:
+    done = run(tmp_path, ["detection"])
+    found = done.result["tasks"]["detection"]
+    assert done.result["map"] == found["map"] == pytest.approx(1.0)
+    assert found["classes"] == ["cardiomegaly", "nodule"]
+    assert found["without_cardiomegaly"]["map"] == pytest.approx(1.0)
+    assert {name: one["model"]["estimate"] for name, one in found["by_class"].items()} == pytest.approx(
+        {"cardiomegaly": 1.0, "nodule": 1.0}
+    )
+    assert found["measures"]["map"]["instances"] == 12 * 2  # each class of each image is a row
+    assert found["boxes"] == {"tuned_on": None, "nms": 0.25, "merge": False, "scale": {}}
+    assert json.loads((tmp_path / "audit.json").read_text())["map"] == pytest.approx(1.0)
+    assert "Detection of findings" in done.page.read_text()
+    assert set(pq.read_table(tmp_path / "instances-detection.parquet")["condition"].to_pylist()) == {
+        "none", "blind-constant", "blind-random",
+    }  # fmt: skip
+
+
+def test_the_blind_baseline_of_detection_knows_where_but_not_when(tmp_path: Path) -> None:
+    found = run(tmp_path, ["detection"]).result["tasks"]["detection"]["by_class"]["cardiomegaly"]
+    # The heart is always at one place, so every box hits where there is a target: 4 of 12 images, the first of three
+    # each. With equal scores the ranking is that of the studies, and the highest precision from a recall on is 1, 2/4,
+    # 3/7, 4/10 where the first, second, third, fourth is found: 26, 25, 25 and 25 of the 101 recalls.
+    expected = (26 * 1 + 25 * 2 / 4 + 25 * 3 / 7 + 25 * 4 / 10) / 101
+    assert found["blind-constant"]["estimate"] == pytest.approx(expected)
+
+
+def test_cross_validation_undoes_a_wrong_scale(tmp_path: Path) -> None:
+    half = run(tmp_path / "a", ["detection"], scale=0.5)
+    assert half.result["map"] == pytest.approx(2 / 7)  # IoU 0.25: matches at 0.1 and 0.2
+    options: dict[str, Any] = {"boxes": BoxSettings(merge=True), "tune": "cross-validate"}
+    done = run(tmp_path / "b", ["detection"], scale=0.5, **options)
+    found = done.result["tasks"]["detection"]
+    assert done.result["map"] == pytest.approx(1.0)
+    assert len(found["boxes"]["folds"]) == 5
+    assert all(fold["scale"] == {"cardiomegaly": 1.7, "nodule": 1.7} for fold in found["boxes"]["folds"])
+    assert "cross-validated over 5 folds" in found["boxes"]["tuned_on"]
+    assert "cross-validated over 5 folds" in done.page.read_text()
+
+
+def test_tuning_on_a_named_source_stores_what_was_tuned_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rightlung.audit.task_run.open_source", lambda address: BoxesOnly(8, address, first=100))
+    done = run(tmp_path, ["detection", "grounding"], scale=0.5, tune="other")
+    boxes = {name: one["boxes"] for name, one in done.result["tasks"].items()}
+    assert boxes["detection"]["tuned_on"] == "other"
+    assert boxes["detection"]["scale"] == {"cardiomegaly": 1.7, "nodule": 1.7}
+    assert boxes["grounding"]["scale"] == {"": 1.7}
+    assert {one["protocol"]["box_settings"] for one in done.result["tasks"].values()} == {
+        "NMS and scale tuned on other"
+    }
+
+
+@pytest.mark.usefixtures("no_java")
+def test_every_task_of_a_source_that_has_the_targets(tmp_path: Path) -> None:
+    done = run(tmp_path, [*TASKS])
+    tasks = done.result["tasks"]
+    assert done.result["missing"] == {}
+    assert done.result["problems"] == []
+    assert tasks["grounding"]["box_miou"] == pytest.approx(1.0)
+    assert tasks["grounding"]["sentence_map"] == pytest.approx(1.0)
+    assert tasks["classification"]["finding_auroc"] == pytest.approx(1.0)
+    for way in ("regions", "finding-boxes"):
+        found = tasks["region-classification"][way]
+        assert found["finding_auroc"] == pytest.approx(1.0)
+        assert found["blind"]["blind-constant"]["measures"]["finding_auroc"]["estimate"] == 0.5
+        assert tasks["region-description"][way]["micro_f1_14"] == pytest.approx(1.0)
+    assert tasks["region-description"]["finding-boxes"]["measures"]["bleu_4"]["estimate"] == pytest.approx(1.0)
+    assert tasks["report"]["measures"]["rouge_l"]["estimate"] == pytest.approx(1.0)
+    assert tasks["report"]["blind"]["blind-frequent"]["measures"]["rouge_l"]["estimate"] < 1.0
+
+
+@pytest.mark.usefixtures("no_java")
+def test_meteor_without_java_is_undefined_and_says_why(tmp_path: Path) -> None:
+    found = run(tmp_path, ["report"]).result["tasks"]["report"]
+    assert math.isnan(found["meteor"])
+    assert json.loads((tmp_path / "audit.json").read_text())["tasks"]["report"]["meteor"] is None
+    assert any("Java" in note for note in found["notes"])
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_source_that_lacks_a_target_is_said_to(tmp_path: Path) -> None:
+    done = run(tmp_path, ["detection", "report", "region-explanation"], BoxesOnly())
+    assert [*done.result["missing"]] == ["region-description-regions", "report"]
+    assert done.result["missing"]["report"] == "Report generation: not measured, because ward lacks reports"
+    assert "lacks reports" in done.page.read_text()
+    with pytest.raises(InputError, match="ward lacks reports"):
+        run(tmp_path, ["report"], BoxesOnly())
+
+
+def test_the_median_box_comes_from_other_patients(tmp_path: Path) -> None:
+    done = run(tmp_path, ["grounding"])
+    table = done.parts[0].table
+    rows = [row for row in table.to_pylist() if row["condition"] == "blind-median" and "Nodule" in row["phrase"]]
+    folds = {fold_of(row["patient"]) for row in rows}
+    assert len(folds) > 1
+    assert all(row["sentence_map"] == 1.0 for row in rows)  # the words name the side, and the side the place
+
+
+def test_showing_another_image_is_a_condition(tmp_path: Path) -> None:
+    found = run(tmp_path, ["detection"], conditions=["none", "exchange-image"]).result["tasks"]["detection"]
+    changed = found["conditions"]["exchange-image"]
+    assert changed["measures"]["map"]["estimate"] < 1.0
+    assert changed["difference"]["map"]["estimate"] == pytest.approx(changed["measures"]["map"]["estimate"] - 1.0)
+
+
+def test_predictions_are_measured_without_the_model(tmp_path: Path) -> None:
+    ask(Oracle(), Ward(), tmp_path / "p", queries=["image"], method="detect", findings=["cardiomegaly", "nodule"])
+    done = audit_tasks(open_predictions(tmp_path / "p"), Ward(), tmp_path / "out", ["detection", "grounding"])
+    assert done.result["map"] == pytest.approx(1.0)
+    assert "hold no answers" in done.result["missing"]["grounding"]
+    with pytest.raises(InputError, match="needs a model"):
+        audit_tasks(open_predictions(tmp_path / "p"), Ward(), tmp_path / "out", ["detection"], tune="other")
+
+
+def test_a_model_without_the_method_and_an_unknown_task_are_refused(tmp_path: Path) -> None:
+    class Silent:
+        def report(self, images: Any) -> Any:
+            return []
+
+    with pytest.raises(InputError, match="task detection: Silent has no method detect"):
+        audit_tasks(Silent(), Ward(), tmp_path, ["detection"])
+    with pytest.raises(InputError, match="task"):
+        audit_tasks(Oracle(), Ward(), tmp_path, ["detect"])
