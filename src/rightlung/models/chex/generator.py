@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -88,4 +89,16 @@ class SentenceGenerator(nn.Module):
         generated = self.language_model.generate(
             begin, self.condition(features), GenerationConfig(max_new_tokens=max_new_tokens)
         )
-        return self.tokenizer.decode(generated)
+        return [readable(text) for text in self.tokenizer.decode(generated)]
+
+
+def readable(text: str) -> str:
+    """Return a text of tokens between spaces as people write it.
+
+    >>> readable("a medium - sized nodule , 2 . 7 cm ( right ) .")
+    'A medium-sized nodule, 2.7 cm (right).'
+    """
+    text = re.sub(r"(\d) ([.,]) (?=\d)", r"\1\2", text)
+    text = re.sub(r"(?<=\w) ([-/']) (?=\w)", r"\1", text)
+    text = re.sub(r" (?=[.,;:!?)\]%])|(?<=[(\[]) ", "", text)
+    return text[:1].upper() + text[1:]
