@@ -17,6 +17,7 @@ import numpy as np
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BASELINES, BlindBaselines
+from rightlung.audit.run import source_of
 from rightlung.audit.task_page import make_task_page
 from rightlung.audit.task_results import PartResult, part_result
 from rightlung.audit.tasks import Asked, Part, asked_of, parts_of, with_classes
@@ -220,17 +221,23 @@ def box_examples(part: Part, known: Known, predictions: Predictions) -> list[Box
 
 def audit_tasks(
     what: object,
-    source: str | Source,
+    source: str | Source | None,
     out: str | Path,
     tasks: Sequence[str],
     **options: Any,
 ) -> TaskAudit:
     """Audit tasks of a model, or of predictions, on a source; write the numbers, the page and the instances.
 
-    ``options`` are the fields of `TaskRun`. A part that the source lacks the targets for is named in the result; it is
+    Without a ``source``, it is the one that the predictions name. ``options`` are the fields of `TaskRun`. A part that the source lacks the targets for is named in the result; it is
     an error if it lacks those of all tasks.
     """
-    studies, folder = open_source(source) if isinstance(source, str) else source, Path(out)
+    if isinstance(what, Predictions):
+        studies = source_of(what, source)
+    elif source is None:
+        raise InputError("to audit a model, also give the source of the studies to ask it about")
+    else:
+        studies = open_source(source) if isinstance(source, str) else source
+    folder = Path(out)
     run = TaskRun(what, studies, folder, **options)
     if isinstance(what, Predictions) and run.tune not in (None, CROSS_VALIDATE):
         raise InputError(
