@@ -11,8 +11,22 @@ import pytest
 
 import rightlung
 from rightlung.asking import Answerer, NoAnswer, Question, answers, ask, questions
-from rightlung.core import Box, Grounding, Heatmap, Image, InputError, Phrase, Polarity, Query, Report, Sentence, Study
+from rightlung.core import (
+    Box,
+    Grounding,
+    Heatmap,
+    Image,
+    InputError,
+    Phrase,
+    Polarity,
+    Query,
+    Report,
+    ScoredBox,
+    Sentence,
+    Study,
+)
 from rightlung.explain import boxes_of
+from rightlung.lexicon import prompt
 from rightlung.models.base import Similarities
 from rightlung.predictions import Key, Prediction
 from tests.asking.models import Listed, Painter, cells_of, listed, picture, rows_of
@@ -65,6 +79,13 @@ class Encoder:
 
     def encode_text(self, texts: Sequence[str]) -> Floats:
         return np.array([[len(text), text.count("e"), 1] for text in texts], np.float32)
+
+
+class Finder:
+    """Finds every finding on the left, the surer the brighter the image."""
+
+    def detect(self, images: Sequence[Image], findings: Sequence[str]) -> list[list[ScoredBox]]:
+        return [[ScoredBox(LEFT, float(image.mean()), name) for name in findings] for image in images]
 
 
 class Blind:
@@ -206,6 +227,41 @@ def test_a_report_is_kept_with_its_sentences_and_an_empty_one_is_no_answer(tmp_p
     assert "a report must be a text" in answer.reason
 
 
+def test_a_detector_labels_boxes_of_the_findings_asked_for(tmp_path: Path) -> None:
+    rows = asked(Finder(), tmp_path, findings=["mass", "nodule"])
+    assert {key.query for key in rows} == {"image"}
+    expected = [ScoredBox(LEFT, float(picture(1).mean()), name) for name in ("mass", "nodule")]
+    assert rows[Key("s1", "image", "none")].grounding == Grounding(boxes=expected)
+
+
+def test_a_grounder_detects_by_the_prompts_of_findings_on_demand(tmp_path: Path) -> None:
+    model = Painter()
+    rows = asked(model, tmp_path, queries=["image"], method="detect", findings=["mass", "nodule"])
+    found = rows[Key("s1", "image", "none")].grounding
+    assert found is not None
+    expected = [
+        ScoredBox(box.box, box.score, name)
+        for name in ("mass", "nodule")
+        for box in boxes_of(Painter.heatmap(picture(1), prompt(name)))
+    ]
+    assert [*found.boxes] == expected
+    assert found.heatmap is None
+
+
+def test_one_method_is_called_alone_for_the_queries_that_are_wanted(tmp_path: Path) -> None:
+    wanted = {("s1", "box:0.0"), ("s2", "image"), ("s3", "region:left lung")}
+    rows = asked(Everything(), tmp_path, queries=["boxes", "regions"], method="describe", only=wanted)
+    assert {(key.study, key.query) for key in rows} == {("s1", "box:0.0"), ("s3", "region:left lung")}
+    row = rows[Key("s1", "box:0.0", "none")]
+    assert row.asked == Query(box=LEFT)
+    assert row.finding_scores is None
+    assert row.sentences == (Sentence(f"box: {picture(1).mean():.3f}", (LEFT,)),)
+    with pytest.raises(InputError, match="another method of the model"):
+        ask(Everything(), regional(), tmp_path / "p", queries=["boxes"], method="classify")
+    with pytest.raises(InputError, match="Writer has no method detect"):
+        Answerer(Writer(), method="detect")
+
+
 def test_embeddings_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
     rows = asked(Encoder(), tmp_path, embeddings=True)
     image = rows[Key("s4", "image", "none")]
@@ -309,6 +365,7 @@ def test_questions_can_be_had_without_a_model() -> None:
         ("ground", ["a map"], "ground must return Grounding values; got str"),
         ("describe", [None], "describe must return str values; got NoneType"),
         ("report", ["text"], "report must return Report values; got str"),
+        ("detect", [[ScoredBox(LEFT, 0.5)]], f"with the label of a finding; got {ScoredBox(LEFT, 0.5)!r}"),
         ("classify", np.zeros((1, 2)), r"classify must return scores of shape (1, 13); got (1, 2)"),
         ("classify", np.full((1, 13), np.nan), None),
     ],

@@ -83,6 +83,16 @@ def test_tuning_on_a_named_source_stores_what_was_tuned_where(tmp_path: Path, mo
     }
 
 
+def test_tuning_on_the_patients_that_are_measured_is_refused_or_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="use --tune cross-validate"):
+        run(tmp_path, ["detection"], tune="ward")
+    monkeypatch.setattr("rightlung.audit.task_run.open_source", lambda address: BoxesOnly(8, address, first=6))
+    (problem,) = run(tmp_path, ["detection"], tune="other").result["problems"]
+    assert problem.startswith("3 patients of ward are also in other")  # p3 to p6 there, p0 to p5 here
+
+
 @pytest.mark.usefixtures("no_java")
 def test_every_task_of_a_source_that_has_the_targets(tmp_path: Path) -> None:
     done = run(tmp_path, [*TASKS])

@@ -166,3 +166,30 @@ def test_audit_predict_and_ground_choose_the_device_in_the_same_way(
             assert result.returncode == 0, result.stderr
             if name.startswith("moving"):
                 assert Path("device.txt").read_text() == ("cuda" if cuda else "cpu"), arguments
+
+
+def test_tasks_are_measured_on_a_source_that_has_the_targets(call: Run, tmp_path: Path) -> None:
+    (tmp_path / "flat_tasks.py").write_text(FLAT_MODEL)
+    command = ["audit", "flat_tasks:Flat", SOURCE, "--out", "out", "--resamples", "100", "--json", "--boxes", "merge"]
+    result = found(call(*command, "--task", "detection", "--task", "grounding"))
+    assert [*result["tasks"]] == ["grounding", "detection"]
+    assert 0 <= result["map"] == result["tasks"]["detection"]["measures"]["map"]["estimate"] <= 1
+    assert result["tasks"]["detection"]["boxes"]["merge"] is True
+    assert result["tasks"]["detection"]["protocol"]["box_settings"] == "boxes of a class merged; not scaled"
+    assert Path(result["page"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--task", "detect"], "detect"),
+        (["--task", "detection", "--boxes", "nms=7"], "the setting of boxes must be merge, none, or nms=IOU"),
+        (["--boxes", "merge"], "--boxes applies to --task"),
+        (["--task", "detection", "--prior-source", SOURCE], "--prior-source does not apply to --task"),
+        (["--task", "report"], "task report: Gloria has no method report"),
+    ],
+)
+def test_what_makes_no_sense_of_tasks_is_said(call: Run, options: list[str], expected: str) -> None:
+    done = call("audit", "starter", SOURCE, "--out", "out", *options)
+    assert done.returncode == 2
+    assert expected in done.stderr

@@ -179,7 +179,7 @@ def test_a_class_a_factory_and_an_instance_in_the_working_folder_are_loaded(
         ("lookout:needy", "cannot be called without arguments (missing a required argument: 'size')"),
         (
             "lookout:blind",
-            "object implements none of the model protocols: similarity, ground, ground_regions, classify, describe",
+            "object implements none of the model protocols: similarity, ground, ground_regions, classify, detect, ",
         ),
         ("lookout:__name__", "str implements none of the model protocols"),
     ],

@@ -71,10 +71,10 @@ class Answerer:
         self._failed: list[str] = []
         if not self._calls:
             name = type(model).__name__
+            if method is not None:
+                raise InputError(f"{name} has no method {method}")
             if isinstance(model, Embedder):
                 raise InputError(f"{name} only provides embeddings; pass embeddings=True (--embeddings)")
-            if method is not None:
-                raise InputError(f"{name} has no method {method}, which this needs")
             raise InputError(f"{name} implements none of the model protocols: {_METHODS}")
 
     @property

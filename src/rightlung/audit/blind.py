@@ -43,8 +43,8 @@ class BlindBaselines:
                         self.boxes.add(name, labels.patient, corners)
             elif part.method == "detect":
                 for finding, some in labels.boxes.items():
-                    for corners in some:
-                        self.boxes.add(finding, labels.patient, corners)
+                    for one in some:
+                        self.boxes.add(finding, labels.patient, one)
             elif labels.report:
                 for subject in {self._subject(key[1]), ""}:
                     self.texts[subject].add(labels.patient, labels.report)
@@ -69,7 +69,7 @@ class BlindBaselines:
                     yield Prediction(study, query, name, finding_scores=dict.fromkeys(asked.classes, 0.5))
                 elif (text := self._text(query, patient)) is not None:
                     answer = {"report": text} if self.part.method == "report" else {"sentences": (Sentence(text),)}
-                    yield Prediction(study, query, name, **answer)  # type: ignore[arg-type]
+                    yield Prediction(study, query, name, **answer)
 
     def _detected(self, asked: Asked, study: str, patient: str | None, name: str, seed: int) -> Grounding:
         chance = text_generator(seed, name, study, "")

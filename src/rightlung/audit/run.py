@@ -104,7 +104,7 @@ def audit(
     """
     settings, folder = settings or BootstrapSettings(), Path(out)
     opened = predictions if isinstance(predictions, Predictions) else open_predictions(predictions)
-    studies = _source_of(opened, source)
+    studies = source_of(opened, source)
     wanted, other = _wanted(opened)
     notes = _notes(opened, studies, other)
     with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
@@ -197,7 +197,8 @@ def _with_prior(
     return table.append_column("prior_support", pa.array(support, pa.int64()))
 
 
-def _source_of(predictions: Predictions, source: str | Source | None) -> Source:
+def source_of(predictions: Predictions, source: str | Source | None) -> Source:
+    """Return the source to measure predictions against: the one given, else the one that they name."""
     if isinstance(source, Source):
         return source
     address = source or _address_of(predictions)

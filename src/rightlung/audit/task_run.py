@@ -17,6 +17,7 @@ import numpy as np
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BASELINES, BlindBaselines
+from rightlung.audit.run import source_of
 from rightlung.audit.task_page import make_task_page
 from rightlung.audit.task_results import PartResult, part_result
 from rightlung.audit.tasks import Asked, Part, asked_of, parts_of, with_classes
@@ -149,10 +150,20 @@ class TaskRun:
         other = self.known(part, open_source(self.tune))
         if other is None:
             raise InputError(f"--tune {self.tune}: the source lacks {part.needs}, which {part.task} is tuned on")
+        self.check_other_patients(known, other)
         answers = self.predictions(part, other, ["none"], f"tuning-{slug(part)}")
         examples = box_examples(part, other, answers)
         found = tune_boxes(examples, np.ones((1, len(examples)), bool), self.boxes)
         return Tuned(found, other.source.address, self.boxes is None)
+
+    def check_other_patients(self, known: Known, other: Known) -> None:
+        """List patients that are both tuned on and measured as a problem."""
+        here, there = ({one.patient for one in some.asked.queries.values()} for some in (known, other))
+        if here & there:
+            self.problems.append(
+                f"{len(here & there):,} patients of {known.source.address} are also in {other.source.address}, on "
+                "which boxes were tuned: the scores are too high"
+            )
 
     def measured(self, part: Part, known: Known) -> PartResult | None:
         """Ask, post-process and measure one part; None if the predictions hold no answers for it."""
@@ -220,18 +231,26 @@ def box_examples(part: Part, known: Known, predictions: Predictions) -> list[Box
 
 def audit_tasks(
     what: object,
-    source: str | Source,
+    source: str | Source | None,
     out: str | Path,
     tasks: Sequence[str],
     **options: Any,
 ) -> TaskAudit:
     """Audit tasks of a model, or of predictions, on a source; write the numbers, the page and the instances.
 
-    ``options`` are the fields of `TaskRun`. A part that the source lacks the targets for is named in the result; it is
-    an error if it lacks those of all tasks.
+    Without a ``source``, it is the one that the predictions name. ``options`` are the fields of `TaskRun`. A part that
+    the source lacks the targets for is named in the result; it is an error if it lacks those of all tasks.
     """
-    studies, folder = open_source(source) if isinstance(source, str) else source, Path(out)
+    if isinstance(what, Predictions):
+        studies = source_of(what, source)
+    elif source is None:
+        raise InputError("to audit a model, also give the source of the studies to ask it about")
+    else:
+        studies = open_source(source) if isinstance(source, str) else source
+    folder = Path(out)
     run = TaskRun(what, studies, folder, **options)
+    if run.tune == studies.address:
+        raise InputError("boxes must not be tuned on the studies that are measured: use --tune cross-validate")
     if isinstance(what, Predictions) and run.tune not in (None, CROSS_VALIDATE):
         raise InputError(
             f"--tune {run.tune} needs a model to ask about it; with predictions, use --tune cross-validate"

@@ -112,7 +112,7 @@ def asked_of(part: Part, targets: Targets, scheme: str = "") -> Asked | None:
 
 def _of_phrases(targets: Targets, each_box: bool) -> dict[tuple[str, str], StudyLabels]:
     """Return the labels of phrases that have boxes, or of each of their boxes."""
-    found = {}
+    found: dict[tuple[str, str], StudyLabels] = {}
     for (study, query), phrase in targets.phrases.items():
         index = PHRASE_QUERY.fullmatch(query)
         one = StudyLabels(phrase.patient, dict.fromkeys(phrase.findings, "positive"), phrase.text, kind="phrase")

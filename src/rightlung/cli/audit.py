@@ -98,14 +98,11 @@ def run_tasks(
             if conditions or overwrite:
                 raise InputError("--condition and --overwrite apply to a model only, not to a predictions file")
             asked = open_predictions(what)
-            address = source or asked.source
         else:
-            asked, address = load_model(what, device), source
+            asked = load_model(what, device)
             conditions = [*dict.fromkeys(["none", *conditions])]
             options |= {"name": what, "conditions": conditions, "batch_size": batch_size, "overwrite": overwrite}
-        if address is None:
-            raise InputError(f"to audit {what!r}, also give the source of the studies")
-        done = audit_tasks(asked, address, out, tasks, **options, progress=tell)
+        done = audit_tasks(asked, source, out, tasks, **options, progress=tell)
     result = {**done.result, "page": str(done.page)}
     measured = {one.part.task for one in done.parts}
     left_out = [*result["problems"], *(name for name in result["missing"] if not name.startswith(tuple(measured)))]

@@ -84,6 +84,7 @@ TUNE_HELP = (
     "of SOURCE. Default: no scaling."
 )
 RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
+QUERY_HELP = "phrases, image, regions or boxes (repeatable). Default: all it can answer, but boxes."
 PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
 Probes = Annotated[Texts, _opt(PROBES_HELP, "PROBE", name="--condition")]
 Device = Annotated[str | None, _opt("Device, such as cpu or cuda:1. Default: cuda if available, else cpu.", "DEVICE")]
@@ -369,7 +370,7 @@ def predict(
     source: Source,
     out: Annotated[Path, _opt("Folder to write to. An interrupted run continues.", "P")],
     condition: Probes = None,
-    query: Annotated[Texts, _opt("phrases, image or regions (repeatable). Default: all it can answer.", "KIND")] = None,
+    query: Annotated[Texts, _opt(QUERY_HELP, "KIND")] = None,
     embeddings: Annotated[bool, _opt("Also save the embeddings of images and phrases.", name="--embeddings")] = False,
     batch_size: Annotated[int, _opt("Questions to ask at once; halved when memory runs out.", "N", min=1)] = 32,
     device: Device = None,

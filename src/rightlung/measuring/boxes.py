@@ -79,12 +79,12 @@ def mean_average_precision(columns: Columns, counts: Floats, place: int | None =
     there = np.flatnonzero(~np.isnan(targets))
     if not len(there):
         return np.full(len(counts), np.nan)
-    thresholds = np.arange(len(IOU_THRESHOLDS))
+    thresholds = np.arange(len(IOU_THRESHOLDS)) if place is None else np.array([place])
     bits = [np.asarray(columns["box_matches"][row], np.int64) for row in there]
     matched = [((one[:, None] >> thresholds) & 1).astype(bool) for one in bits]
     scores = [columns["box_scores"][row] for row in there]
     found = mean_over_classes(np.asarray(columns["target"])[there], scores, matched, targets[there], counts[:, there])
-    return found.mean(axis=1) if place is None else found[:, place]
+    return found.mean(axis=1)
 
 
 def overlap_columns(detections: Sequence[Detections]) -> dict[str, list[float]]:

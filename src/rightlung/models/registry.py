@@ -36,6 +36,7 @@ ABILITIES: dict[str, type] = {
     "ground": base.Grounder,
     "ground-regions": base.RegionGrounder,
     "classify": base.FindingClassifier,
+    "detect": base.Detector,
     "describe": base.Describer,
     "report": base.Reporter,
     "embed": base.Embedder,
