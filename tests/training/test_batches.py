@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.training.augmentation import Augmentation
-from rightlung.training.batches import Batches, Mixture, Sampler, split_by_shares
+from rightlung.training.batches import Batches, Mixture, Sampler, prefetched, split_by_shares
 from rightlung.training.datasets import Dataset
 from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.setup import open_studies
@@ -259,3 +259,22 @@ def test_pictures_too_small_for_a_phantom_are_refused_by_the_name_of_the_field()
     for entry in (ENTRY, replace(ENTRY, cached_studies=None)):
         with pytest.raises(InputError, match=r"^data\.image_size: the phantom's size must be .* from 64 to .*; got 32"):
             opened(entry, replace(DATA, image_size=32))
+
+
+def test_prefetched_batches_are_the_same_and_errors_come_in_their_turn(pool: tuple[DataEntry, Dataset]) -> None:
+    batches = Batches([pool], 5, 7, CPU, Augmentation(mirror_probability=0.3))
+    ahead = list(prefetched(batches.iterate(1, 4)))
+    assert len(ahead) == 3
+    assert all(same(one, batches.batch_at(number)) for number, one in enumerate(ahead, start=1))
+
+    def failing() -> Iterator[TrainingBatch]:
+        yield ahead[0]
+        raise InputError("a study cannot be read")
+
+    drawn = prefetched(failing())
+    assert same(next(drawn), ahead[0])
+    with pytest.raises(InputError, match="cannot be read"):
+        next(drawn)
+    left = prefetched(batches.iterate(0, 3))
+    next(left)
+    left.close()  # waits for the thread

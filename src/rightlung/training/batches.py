@@ -7,6 +7,7 @@ part of one global batch: ``N`` processes of ``b`` images see what one process o
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -324,6 +325,18 @@ class Batches:
         texts = draw_texts(paired, entry, stream)
         context = DrawContext(entry, stream, other, studies.findings)
         return texts, {builder.name: builder.draw(own, context) for builder in self.builders}, stream
+
+
+def prefetched(batches: Iterator[TrainingBatch]) -> Generator[TrainingBatch, None, None]:
+    """Yield the same batches, each drawn by a thread while the one before is used.
+
+    A GPU computes meanwhile: drawing words takes about as long as a step of a small model.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = thread.submit(next, batches, None)
+            yield batch
 
 
 def _hidden(text: str, entry: DataEntry, stream: RandomStream) -> str:

@@ -23,7 +23,7 @@ from rightlung.core.errors import unknown_name
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.training import setup
-from rightlung.training.batches import Batches, step_seed
+from rightlung.training.batches import Batches, prefetched, step_seed
 from rightlung.training.checkpoint import Checkpoint, checkpoint_files, last_checkpoint, save_checkpoint
 from rightlung.training.distributed import any_process, gather
 from rightlung.training.failures import explain_out_of_memory, out_of_memory_error, step_failure
@@ -167,15 +167,17 @@ class _Training:
         steps, parts = self.recipe.schedule.steps, self.recipe.gradient_accumulation
         step, done = self.first_step, self._out_of_patience()
         batches = self.batches.iterate(step * parts, steps * parts)
+        used = prefetched(batches) if self.device.startswith("cuda") else batches
         images_per_step = self.recipe.batch_size * parts * self.world_size
         began = time.monotonic()
         with (
             contextlib.closing(batches),
+            contextlib.closing(used),
             self.progress.begin(step, steps, images_per_step),
             Interruption() as interruption,
         ):
             while step < steps and not done:
-                self._guarded_step(step, batches)
+                self._guarded_step(step, used)
                 step += 1
                 done = self._after_step(step, interruption)
         return self._finish(step, time.monotonic() - began)
