@@ -84,7 +84,7 @@ def mean_average_precision(columns: Columns, counts: Floats, place: int | None =
     matched = [((one[:, None] >> thresholds) & 1).astype(bool) for one in bits]
     scores = [columns["box_scores"][row] for row in there]
     found = mean_over_classes(np.asarray(columns["target"])[there], scores, matched, targets[there], counts[:, there])
-    return found.mean(axis=1)
+    return np.asarray(found.mean(axis=1))
 
 
 def overlap_columns(detections: Sequence[Detections]) -> dict[str, list[float]]:
