@@ -112,7 +112,9 @@ def test_studies_whose_labels_disagree_are_left_out() -> None:
     # A finding that is not among those asked for, or only uncertain, does not matter.
     assert labels_agree(apart, ["pneumonia"])
     perhaps = Study(
-        "x", lambda: np.zeros((8, 8), np.float32), phrases=(Phrase("edema", (LEFT_TOP,), findings={"edema": UNCERTAIN}),)
+        "x",
+        lambda: np.zeros((8, 8), np.float32),
+        phrases=(Phrase("edema", (LEFT_TOP,), findings={"edema": UNCERTAIN}),),
     )
     assert labels_agree(perhaps)
     assert finding_boxes(perhaps) == []
@@ -187,7 +189,8 @@ class Obedient:
 
     def describe(self, images: Sequence[Image], queries: Sequence[Query]) -> list[str]:
         return [
-            ("" if query.phrase is None else f"There is {query.phrase}. ") + ("" if query.box is None else "Left effusion.")
+            ("" if query.phrase is None else f"There is {query.phrase}. ")
+            + ("" if query.box is None else "Left effusion.")
             for query in queries
         ]
 

@@ -176,7 +176,10 @@ def queries_for(found: FindingBox) -> dict[str, Query]:
     plain = prompt(found.finding)
     queries = {NAME: Query(plain), BOX: Query(box=found.box), BOTH: Query(plain, found.box)}
     if found.coarse is not None:
-        queries |= {REGION: Query(region(found.coarse).spoken), NAME_AND_REGION: Query(hinted(found.finding, found.coarse))}
+        queries |= {
+            REGION: Query(region(found.coarse).spoken),
+            NAME_AND_REGION: Query(hinted(found.finding, found.coarse)),
+        }
     return queries
 
 
@@ -315,7 +318,9 @@ def ask_interactively(
         for method, answerer in answerers.items():
             questions = [one for study in some for one in _questions(study, findings, method)]
             images = [one.study.image for one in questions]
-            for one, answer in zip(questions, answerer.answers([one.question for one in questions], images), strict=True):
+            for one, answer in zip(
+                questions, answerer.answers([one.question for one in questions], images), strict=True
+            ):
                 _add(asked, one, answer)
         progress("interactive questions", asked.studies.total(), total or asked.studies.total())
     return asked
