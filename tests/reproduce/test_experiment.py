@@ -18,7 +18,7 @@ from rightlung.judgements.judgement import REQUIRED
 from rightlung.predictions import open_predictions
 from rightlung.reproduce import experiment
 from rightlung.reproduce.experiment import main, own_slug, reproduce
-from rightlung.reproduce.plan import Plan, recipe_of
+from rightlung.reproduce.plan import Plan, recipes_of
 from rightlung.reproduce.processes import Task
 from rightlung.reproduce.sanity import ImageBlind
 from rightlung.reproduce.variants import Job, with_starts
@@ -74,7 +74,7 @@ def test_every_variant_is_trained_asked_and_measured_and_says_by_its_number_what
 @pytest.mark.parametrize("slug", ["no-attn", "abnormal", "rand-sents", "sided-abstaining", "thirty-shot-exact"])
 def test_other_kinds_of_variants_can_be_trained(done: Done, tmp_path: Path, slug: str) -> None:
     (variant,) = (variant for variant in VARIANTS if variant.slug == slug)
-    recipe = recipe_of(done.plan, Job(variant, 1))
+    recipe = recipes_of(done.plan, Job(variant, 1))[""]
     assert train(recipe, tmp_path, hardware=done.plan.hardware, progress=TrainingProgress(shown=False)).steps <= 4
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rightlung.core import InputError
 from rightlung.reproduce.papers import find_paper, list_papers
-from rightlung.reproduce.plan import Plan, changes_of, check_plan, ignored_by_few_shots, recipe_digest, recipe_of
+from rightlung.reproduce.plan import Plan, changes_of, check_plan, ignored_by_few_shots, recipe_digest, recipes_of
 from rightlung.reproduce.variants import Job, Variant, jobs, with_starts
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
 from rightlung.training.loop import Hardware
@@ -72,18 +72,18 @@ def test_quick_takes_one_seed_small_targets_and_its_own_studies_unless_told(tmp_
 def test_the_recipes_of_all_runs_can_be_read(tmp_path: Path, quick: bool) -> None:
     given = plan(tmp_path, quick=quick)
     for one in given.wanted():
-        recipe = recipe_of(given, one)
+        recipe = recipes_of(given, one)[""]
         assert recipe.seed == one.seed
         assert recipe.schedule.steps <= 4 or not quick
         assert recipe.data.cache_folder == str(tmp_path / "pools")
 
 
 def test_few_shots_start_from_the_run_of_their_own_seed_and_keep_their_thirty(tmp_path: Path) -> None:
-    recipe = recipe_of(plan(tmp_path), job("thirty-shot", 2))
+    recipe = recipes_of(plan(tmp_path), job("thirty-shot", 2))[""]
     assert recipe.model.start == str(tmp_path / "runs" / "retrained-seed2" / "model")
     assert (recipe.schedule.steps, recipe.schedule.patience) == (500, 25)
     assert (recipe.data.train[0].few_shot_studies, recipe.batch_size) == (30, 30)
-    assert recipe_of(plan(tmp_path, quick=True), job("thirty-shot")).schedule.patience == 3
+    assert recipes_of(plan(tmp_path, quick=True), job("thirty-shot"))[""].schedule.patience == 3
 
 
 def test_a_change_is_for_all_or_for_one_and_leaves_thirty_shots_thirty() -> None:
@@ -107,7 +107,7 @@ def test_studies_of_ones_own_win_over_those_of_the_recipes(tmp_path: Path) -> No
     for quick, slug, pools in (
         (True, "sided", (30, 9)), (True, "thirty-shot", (24, 9)), (False, "abnormal", (30, 9)),
     ):  # fmt: skip
-        data = recipe_of(plan(tmp_path, quick=quick, **OWN), job(slug)).data
+        data = recipes_of(plan(tmp_path, quick=quick, **OWN), job(slug))[""].data
         assert data.validation is not None
         assert (data.train[0].source, data.validation.source) == (OWN["train"], OWN["validation"])
         assert (data.train[0].cached_studies, data.validation.cached_studies) == pools

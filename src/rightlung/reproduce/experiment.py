@@ -10,14 +10,14 @@ import itertools
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rightlung.asking import answers, ask, code_fingerprint
+from rightlung.asking import Answerer, answers, ask, code_fingerprint
 from rightlung.core import InputError, OutputError
 from rightlung.core.files import read_json, write_json
 from rightlung.core.progress import Progress, no_progress
@@ -29,7 +29,16 @@ from rightlung.models.registry import load
 from rightlung.predictions import open_predictions
 from rightlung.reproduce.examples import keep_examples
 from rightlung.reproduce.measurements import Measurements
-from rightlung.reproduce.plan import Plan, check_plan, check_same_recipe, ignored_by_few_shots, recipe_digest, recipe_of
+from rightlung.reproduce.plan import (
+    Plan,
+    check_plan,
+    check_same_recipe,
+    ignored_by_few_shots,
+    recipe_digest,
+    recipes_of,
+    stage_digests,
+    stage_folders,
+)
 from rightlung.reproduce.prepared import PreparedStudies, fit_priors
 from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
 from rightlung.reproduce.sanity import check_sanity, known_models
@@ -38,7 +47,7 @@ from rightlung.scoring.threads import usable_cores
 from rightlung.training.datasets import Advance
 from rightlung.training.failures import free_memory
 from rightlung.training.log import Row, TrainingProgress, read_log
-from rightlung.training.loop import train
+from rightlung.training.loop import TrainingOutcome, train
 from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.setup import open_studies
 
@@ -80,9 +89,9 @@ def reproduce(
     _check_judgements(judgements, key)
     asked = plan.wanted()
     wanted = with_starts(asked)
-    recipes = {job: recipe_of(plan, job) for job in wanted}
-    for job, recipe in recipes.items():
-        check_same_recipe(plan, job, recipe)
+    recipes = {job: recipes_of(plan, job) for job in wanted}
+    for job, stages in recipes.items():
+        check_same_recipe(plan, job, stages)
     own = _own_models(plan)
     for change in ignored_by_few_shots(plan.changes, wanted):
         say(f"note: --set {change} does not apply to the few-shot variants; to change one: --set VARIANT:{change}")
@@ -138,7 +147,7 @@ def measure_model(
     else:
         out = plan.predictions(slug)
         summary = ask(
-            model, prepared.source, out, conditions, queries=("phrases",), batch_size=BATCH_SIZE, boxes=None,
+            model, prepared.source, out, conditions, queries=_queries(plan, model), batch_size=BATCH_SIZE, boxes=None,
             model_name=slug,
             progress=tell,
         )  # fmt: skip
@@ -146,10 +155,17 @@ def measure_model(
         batches, counts = open_predictions(out).batches(), {"errors": len(summary.failed), "questions": summary.rows}
     table = measure(batches, prepared.targets, prepared.protocol, device=plan.device)
     (folder / "about.json").unlink(missing_ok=True)  # so that a folder being rewritten does not count as complete
+    if plan.paper.measure_more is not None and about["group"] != "reference":
+        plan.paper.measure_more(model, plan.predictions(slug), prepared, folder, progress)
     write_instances(folder / "instances.parquet", table, prepared.protocol, slug)
     measured = {"instances": len(prepared.targets.phrases), "rows": table.num_rows, **counts}
     whole = {"weights": weights_digest(model), **about, "protocol": prepared.protocol.hash, "measured": measured}
     write_json(folder / "about.json", whole | examples)
+
+
+def _queries(plan: Plan, model: object) -> list[str]:
+    known = Answerer(model).queries
+    return [name for name in plan.paper.queries if name in known]
 
 
 def is_measured(folder: Path, prepared: PreparedStudies) -> bool:
@@ -160,21 +176,25 @@ def is_measured(folder: Path, prepared: PreparedStudies) -> bool:
 
 def run_job(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progress: Progress, say: Say) -> None:
     """Train and measure one run, skipping what is done."""
-    run, recipe = plan.run(job), recipe_of(plan, job)
-    if not run.finished.is_file():
+    recipes, folders = recipes_of(plan, job), stage_folders(plan, job)
+    if not plan.run(job).finished.is_file():
         say(f"{title}: training")
-    outcome = train(
-        recipe, run.path, resume=True, hardware=plan.hardware, progress=TrainingProgress(say=say, prefix=f"{title}: ")
-    )
+    outcomes: dict[str, TrainingOutcome] = {}
+    for stage, recipe in recipes.items():
+        prefix = ": ".join(part for part in (title, stage) if part)
+        outcomes[stage] = train(
+            recipe, folders[stage].path, resume=True, hardware=plan.hardware,
+            progress=TrainingProgress(say=say, prefix=f"{prefix}: "),
+        )  # fmt: skip
     if is_measured(plan.measures(job.slug), prepared):
         return
     say(f"{title}: measuring")
-    model = load(outcome.model, plan.device)
+    model = load(outcomes[stage].model, plan.device)
     about = job.about()
     about |= {
         "comparable": about["comparable"] and is_comparable(model),
         "recipe": recipe_digest(plan, job),
-        "training": _training(asdict(outcome), read_log(run.log), recipe) | {"quick": plan.quick},
+        "training": _training(outcomes, read_log(plan.run(job).log), recipes) | {"quick": plan.quick},
     }
     measure_model(plan, prepared, model, about, progress, title)
 
@@ -185,7 +205,7 @@ def is_comparable(model: object) -> bool:
 
 
 def _run_jobs(
-    plan: Plan, prepared: PreparedStudies, asked: Sequence[Job], wanted: Sequence[Job], recipes: Mapping[Job, Recipe],
+    plan: Plan, prepared: PreparedStudies, asked: Sequence[Job], wanted: Sequence[Job], recipes: Mapping[Job, Mapping[str, Recipe]],
     has_own: bool, at_once: int, progress: Progress, say: Say,
 ) -> dict[str, str]:  # fmt: skip
     """Train and measure the remaining runs; return the reasons of those that failed."""
@@ -215,17 +235,13 @@ def _run_jobs(
     return missing
 
 
-def _fill_pools(plan: Plan, recipes: Mapping[Job, Recipe], progress: Progress) -> dict[str, str]:
+def _fill_pools(plan: Plan, recipes: Mapping[Job, Mapping[str, Recipe]], progress: Progress) -> dict[str, str]:
     """Fill the pools that runs share; return why some runs (and those that start from them) cannot be trained."""
     device, workers = torch.device(plan.device), min(usable_cores(), MOST_WORKERS)
     seen: dict[object, str | None] = {}
     lacking: dict[str, str] = {}
-    for job, recipe in recipes.items():
-        data = replace(recipe.data, workers=workers)
-        entries = [(f"data.train[{number}]", entry) for number, entry in enumerate(data.train)]
-        if data.validation is not None:
-            entries.append(("data.validation", data.validation.entry()))
-        for place, entry in entries:
+    for job, stages in recipes.items():
+        for place, entry, data in _entries(stages.values(), workers):
             built = (data.image_size, data.mask_grid, data.targets, entry.phrases_per_image > 0)
             key = (
                 place,
@@ -244,6 +260,31 @@ def _fill_pools(plan: Plan, recipes: Mapping[Job, Recipe], progress: Progress) -
         if job.start is not None and job.start.slug in lacking:
             lacking.setdefault(job.slug, f"it starts from {job.start.slug}, which cannot be trained")
     return lacking
+
+
+def _entries(recipes: Iterable[Recipe], workers: int) -> Iterator[tuple[str, DataEntry, Data]]:
+    """Yield the data entries of recipes, with their places and the data they belong to."""
+    for recipe in recipes:
+        data = replace(recipe.data, workers=workers)
+        for number, entry in enumerate(data.train):
+            yield f"data.train[{number}]", entry, data
+        if data.validation is not None:
+            yield "data.validation", data.validation.entry(), data
+
+
+def _waits_for(plan: Plan, left: Sequence[Job]) -> dict[str, str]:
+    """Return the run that each of some must wait for: the one it starts from, or one that trains a stage they share."""
+    found: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for job in left:
+        digests = list(stage_digests(plan, job).values())[:-1]
+        if job.start is not None:
+            found[job.slug] = job.start.slug
+        elif owner := next((owners[digest] for digest in reversed(digests) if digest in owners), None):
+            found[job.slug] = owner
+        for digest in digests:
+            owners.setdefault(digest, job.slug)
+    return found
 
 
 def _why_not(entry: DataEntry, data: Data, device: torch.device, place: str, progress: Progress) -> str | None:
@@ -270,12 +311,13 @@ def _in_processes(
     """Run jobs in parallel processes; return the reasons of those that failed."""
     plan_file = plan.out / "plan.json"
     write_json(plan_file, plan.as_json())
+    waits_for = _waits_for(plan, left)
     tasks = [
         Task(
             job.slug,
             titles[job],
             [sys.executable, "-m", "rightlung.reproduce.experiment", str(plan_file), job.slug, titles[job]],
-            None if job.start is None else job.start.slug,
+            waits_for.get(job.slug),
         )
         for job in left
     ]
@@ -283,17 +325,22 @@ def _in_processes(
     return in_processes(tasks, at_once, plan.out / "logs", threads=threads, progress=progress, say=say)
 
 
-def _training(outcome: Mapping[str, Any], rows: Sequence[Row], recipe: Recipe) -> dict[str, Any]:
+def _training(
+    outcomes: Mapping[str, TrainingOutcome], rows: Sequence[Row], recipes: Mapping[str, Recipe]
+) -> dict[str, Any]:
+    """Return how a run was trained: counts over all stages, and the validation curve of the last."""
+    *_, last = outcomes
+    counted = {stage: recipe.batch_size * recipe.gradient_accumulation for stage, recipe in recipes.items()}
+    images = {stage: outcome.steps * counted[stage] for stage, outcome in outcomes.items()}
     judged = [row for row in rows if "validation loss" in row]
-    images = int(outcome["steps"]) * recipe.batch_size * recipe.gradient_accumulation
     return {
-        "steps": outcome["steps"],
-        "stopped_early": outcome["stopped_early"],
-        "images": images,
-        "pairs": images * recipe.data.train[0].texts_per_image,
-        "seconds": round(float(outcome["seconds"]), 1),
-        "device": outcome["device"],
-        "left_out": len(outcome["left_out"]),
+        "steps": sum(outcome.steps for outcome in outcomes.values()),
+        "stopped_early": outcomes[last].stopped_early,
+        "images": sum(images.values()),
+        "pairs": sum(count * recipes[stage].data.train[0].texts_per_image for stage, count in images.items()),
+        "seconds": round(sum(float(outcome.seconds) for outcome in outcomes.values()), 1),
+        "device": outcomes[last].device,
+        "left_out": max(len(outcome.left_out) for outcome in outcomes.values()),
         "curve": [[int(row["step"]), row["validation loss"], row.get("validation pointing")] for row in judged],
     }
 

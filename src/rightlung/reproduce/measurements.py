@@ -35,6 +35,7 @@ OVER_PATIENTS = (
 class Measurements:
     """The content of an experiment folder, with the estimator for its numbers."""
 
+    folder: Path
     paper: Paper
     measured: Measured
     estimator: Estimator
@@ -68,6 +69,7 @@ class Measurements:
             found = analyse_table(judgements, out, key=key, measures=[folder], settings=settings).result
         settings = settings or BootstrapSettings(resamples=RESAMPLES)
         return cls(
+            folder,
             paper,
             measured,
             measured.estimator(settings),

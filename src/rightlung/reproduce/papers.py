@@ -12,12 +12,16 @@ from rightlung.measuring.protocols import Protocol
 from rightlung.reproduce.variants import Job, Variant
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rightlung.core.progress import Progress
     from rightlung.pages.content import Page
     from rightlung.reproduce.measurements import Measurements
+    from rightlung.reproduce.prepared import PreparedStudies
     from rightlung.reproduce.sanity import SanityCheck
     from rightlung.results.measured import Measured
 
-_HOMES = {"wrong-lung": "rightlung.reproduce.wrong_lung"}
+_HOMES = {"wrong-lung": "rightlung.reproduce.wrong_lung", "chex": "rightlung.reproduce.chex"}
 """The package of each paper, which defines ``PAPER``."""
 
 
@@ -41,6 +45,10 @@ class Paper:
     page: Callable[[Measurements], Page]
     released: Mapping[str, Variant] = field(default_factory=dict)
     """Published checkpoints that fill a row of the paper when given with ``--model``, by kind of model."""
+    queries: Sequence[str] = ("phrases",)
+    """What models are asked about every study, as far as they can answer it."""
+    measure_more: Callable[[object, Path, PreparedStudies, Path, Progress], None] | None = None
+    """Measures more than phrases: gets the model, its predictions, the studies, and the folder for its tables."""
 
 
 def list_papers() -> list[Paper]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.folder import MAY_CHANGE_ON_RESUME, RunFolder
 from rightlung.training.loop import Hardware
 from rightlung.training.recipe import Recipe, differing_fields
-from rightlung.training.recipe_file import read_recipe
+from rightlung.training.recipe_file import read_recipe, read_stages
 from rightlung.training.setup import CACHE_WHOLE_BELOW
 
 FEW_SHOTS = 500
@@ -90,8 +91,9 @@ class Plan:
         return self.out / "predictions" / slug
 
     def run(self, job: Job) -> RunFolder:
-        """Return the folder of a training run."""
-        return RunFolder(self.out / "runs" / job.slug)
+        """Return the folder of a training run; of its last stage, if it has several."""
+        *_, last = stage_names(job.variant.recipe)
+        return RunFolder(self.out / "runs" / job.slug / last)
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
@@ -129,45 +131,86 @@ def check_plan(plan: Plan) -> None:
             raise InputError(f"--set {change}: variant {of} is not among the selected ones (--only)")
 
 
-def check_same_recipe(plan: Plan, job: Job, recipe: Recipe) -> None:
+def check_same_recipe(plan: Plan, job: Job, recipes: Mapping[str, Recipe]) -> None:
     """Raise an error if a run in the folder used another recipe than the plan has now."""
-    mark, run = plan.measures(job.slug) / "about.json", plan.run(job)
+    mark = plan.measures(job.slug) / "about.json"
+    folders = stage_folders(plan, job)
     if not mark.exists():
-        run.check(recipe, resume=True)
+        for stage, recipe in recipes.items():
+            folders[stage].check(recipe, resume=True)
         return
     if read_json(mark).get("recipe") == recipe_digest(plan, job):
         return
-    fields = differing_fields(read_recipe(run.recipe), recipe) if run.recipe.is_file() else []
-    which = [name for name in fields if name not in MAY_CHANGE_ON_RESUME]
+    which = [
+        name
+        for stage, recipe in recipes.items()
+        if folders[stage].recipe.is_file()
+        for name in differing_fields(read_recipe(folders[stage].recipe), recipe)
+        if name not in MAY_CHANGE_ON_RESUME
+    ]
     differs = f", which differs in {', '.join(which[:5])}" if which else ""
     raise InputError(
         f"{mark}: {job.slug} was trained with another recipe{differs}; repeat the first command or choose another --out"
     )
 
 
-def recipe_of(plan: Plan, job: Job) -> Recipe:
-    """Return the recipe of a run with the plan's data and changes."""
+@lru_cache(maxsize=64)
+def stage_names(recipe: str) -> tuple[str, ...]:
+    """Return the names of a recipe's stages; one without stages has one, named ""."""
+    return tuple(read_stages(recipe))
+
+
+def _given_recipes(plan: Plan, job: Job) -> dict[str, Recipe]:
+    """Return the recipes of a run's stages with the plan's data and changes, starting from each other by name."""
     changes = [f"seed={job.seed}", f"data.cache_folder={json.dumps(str(plan.out / 'pools'))}"]
     if plan.quick:
         changes += plan.paper.quick_changes(job)
     if (start := job.start) is not None:
         model = plan.run(start).model.absolute()
         changes.append(f"model.start={json.dumps(str(model))}")
-    return read_recipe(job.variant.recipe, [*changes, *_own_sources(plan, job), *changes_of(plan.changes, job)])
+    return read_stages(job.variant.recipe, [*changes, *_own_sources(plan, job), *changes_of(plan.changes, job)])
+
+
+def recipes_of(plan: Plan, job: Job) -> dict[str, Recipe]:
+    """Return the recipes of a run by stage, each starting from the folder that the stage before has."""
+    folders, recipes = stage_folders(plan, job), _given_recipes(plan, job)
+    for before, stage in pairwise(recipes):
+        start = str(folders[before].model.absolute())
+        recipes[stage] = replace(recipes[stage], model=replace(recipes[stage].model, start=start))
+    return recipes
+
+
+def stage_folders(plan: Plan, job: Job) -> dict[str, RunFolder]:
+    """Return the folder of each stage; the last is the run's own, others are shared by runs that begin alike.
+
+    Variants often differ in their later stages only: ChEX's encoders are trained once for each seed.
+    """
+    digests = stage_digests(plan, job)
+    folders = {stage: RunFolder(plan.out / "runs" / "shared" / digests[stage] / stage) for stage in list(digests)[:-1]}
+    return folders | {list(digests)[-1]: plan.run(job)}
+
+
+def stage_digests(plan: Plan, job: Job) -> dict[str, str]:
+    """Return a short hash, for each stage, of everything that determines its weights, independent of its folder."""
+    digests: dict[str, str] = {}
+    before = None if job.start is None else recipe_digest(plan, job.start)
+    for stage, recipe in _given_recipes(plan, job).items():
+        plain = plain_settings(recipe)
+        for path in MAY_CHANGE_ON_RESUME:
+            *above, name = path.split(".")
+            place = plain
+            for step in above:
+                place = place[step]
+            place.pop(name, None)
+        if before is not None:
+            plain["model"]["start"] = before
+        before = digests[stage] = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+    return digests
 
 
 def recipe_digest(plan: Plan, job: Job) -> str:
-    """Return a short hash of everything that determines the weights of a run, independent of its folder."""
-    plain = plain_settings(recipe_of(plan, job))
-    for path in MAY_CHANGE_ON_RESUME:
-        *above, name = path.split(".")
-        place = plain
-        for step in above:
-            place = place[step]
-        place.pop(name, None)
-    if (start := job.start) is not None:
-        plain["model"]["start"] = recipe_digest(plan, start)
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+    """Return the hash of a run's last stage, which includes those before."""
+    return list(stage_digests(plan, job).values())[-1]
 
 
 def changes_of(changes: Sequence[str], job: Job) -> list[str]:

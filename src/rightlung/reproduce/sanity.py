@@ -60,7 +60,9 @@ class Oracle:
             phrase, found = question.phrase, targets.phrases.get((question.key.study, question.key.query))
             if phrase is None or found is None:
                 continue
-            place = found.masks.get("exact", found.masks["trimmed"]).place
+            if (target := found.masks.get("exact") or found.masks.get("trimmed")) is None:
+                continue
+            place = target.place
             condition, key = question.key.condition, (question.key.study, phrase.text)
             self._regions.setdefault(phrase.text, phrase.regions)
             if condition == "none" or (condition == "synthetic" and phrase.regions):

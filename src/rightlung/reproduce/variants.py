@@ -28,6 +28,8 @@ class Variant:
     ablation: bool = False
     picks: bool = False
     """Whether it trains on a selection of the studies, so that all must be in memory at once."""
+    max_seeds: int | None = None
+    """The most seeds to train it with, ``None`` for as many as are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ def jobs(variants: Sequence[Variant], only: Sequence[str] = (), seeds: int = 3) 
         Job(variant, seed, 10 * place + seed)
         for seed in range(1, max(1, seeds) + 1)
         for place, variant in enumerate(variants)
+        if variant.max_seeds is None or seed <= variant.max_seeds
     ]
     if tuple(only) == ("none",):
         return []

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
 
 from rightlung.measuring import find_measure
+from rightlung.measuring.measures import Measure
 from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.estimator import Estimator, Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def estimate(
@@ -28,12 +35,31 @@ def estimate(
     if minus is not None:
         parts = [part[part.index.isin(other.index)] for part, other in zip(parts, parts[::-1], strict=True)]
     parts = [part.reset_index() for part in parts]
+    return _combined(parts, measure, (lambda found: found[0]) if minus is None else (lambda f: f[0] - f[1]), settings)
+
+
+def estimate_mean(tables: Sequence[pa.Table], name: str, *, settings: BootstrapSettings | None = None) -> Estimate:
+    """Return the mean of a measure over models that were measured on the same patients, such as training seeds."""
+    measure = find_measure(name)
+    wanted = sorted({"condition", "patient", *measure.columns})
+    rows = [table.select(wanted).to_pandas() for table in tables]
+    parts = [one[one.condition == "none"].reset_index() for one in rows]
+    return _combined(parts, measure, lambda found: np.mean(found, axis=0), settings)
+
+
+def _combined(
+    parts: Sequence[pd.DataFrame],
+    measure: Measure,
+    combine: Callable[[list[Floats]], Floats],
+    settings: BootstrapSettings | None,
+) -> Estimate:
+    """Return a combination of the measure's values in several tables; patients are resampled in all of them at once."""
     columns = [{column: part[column].to_numpy() for column in measure.columns} for part in parts]
     ends = np.cumsum([len(part) for part in parts])[:-1]
 
     def statistic(counts: Floats) -> Floats:
-        found = [measure.of_counts(*one) for one in zip(columns, np.split(counts, ends, axis=1), strict=True)]
-        return found[0] - found[1] if minus is not None else found[0]
+        split = np.split(counts, ends, axis=1)
+        return combine([measure.of_counts(*one) for one in zip(columns, split, strict=True)])
 
     patients = np.concatenate([part.patient.to_numpy(dtype=object) for part in parts])
     return Estimator(patients, settings).aggregate(statistic, np.ones(len(patients), bool))

@@ -106,14 +106,20 @@ def _stage_changes(path: Path, stages: Any) -> dict[str, _Stage]:
 def _derived(path: Path, given: Mapping[str, Any], above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Return the recipe that a file describes as another one (``base``) with ``changes``, a list of field=value.
 
-    The base may be derived, too; ``above`` are those that are derived from this one.
+    Changes of a recipe with stages are for all of them or, ``stage:field=value``, for one; ``without`` lists stages to
+    leave out. The base may be derived, too; ``above`` are those that are derived from this one.
     """
     for name in given:
-        if name not in ("base", "changes"):
-            raise InputError(f"{path}: a recipe with base may only have changes, a list of field=value; got {name!r}")
-    base, changes = given["base"], given.get("changes") or []
-    if not isinstance(base, str) or not _are_texts(changes):
-        raise InputError(f"{path}: base must name a recipe, and changes be a list of field=value")
+        if name not in ("base", "changes", "without"):
+            raise InputError(
+                f"{path}: a recipe with base may only have changes, a list of field=value, and without, a list of "
+                f"stages; got {name!r}"
+            )
+    base, changes, without = given["base"], given.get("changes") or [], given.get("without") or []
+    if not isinstance(base, str) or not _are_texts(changes) or not _are_texts(without):
+        raise InputError(
+            f"{path}: base must name a recipe, changes be a list of field=value, and without one of stages"
+        )
     beside = path.parent / base
     try:
         of, table = _read_table(str(beside) if _is_file(beside) else base)
@@ -121,10 +127,33 @@ def _derived(path: Path, given: Mapping[str, Any], above: tuple[Path, ...] = ())
             raise InputError(f"base {base} leads back to {of.name}, which is derived from this one")
         if "base" in table:
             table = _derived(of, table, (path.resolve(), *above))
-        _set_all(table, changes, "changes:")
+        if "stages" in table or without:
+            table["stages"] = _changed_stages(of, table.get("stages"), changes, without)
+        else:
+            _set_all(table, changes, "changes:")
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return table
+
+
+def _changed_stages(path: Path, stages: Any, changes: list[str], without: list[str]) -> list[dict[str, Any]]:
+    """Return the stages of a recipe but for some, each with its part of the changes after its own."""
+    known = _stage_changes(path, stages)
+    for name in without:
+        if name not in known:
+            raise unknown_name("stage in without", name, known)
+    for change in changes:
+        if (of := _stage_of(change)) is not None and of not in known:
+            raise unknown_name("stage in changes", of, known)
+    return [
+        {**stage.fields, "name": name, "changes": [
+            *stage.changes,
+            *(change for change in changes if _stage_of(change) is None),
+            *(change.partition(":")[2] for change in changes if _stage_of(change) == name),
+        ]}
+        for name, stage in known.items()
+        if name not in without
+    ]  # fmt: skip
 
 
 def _are_texts(values: object) -> TypeGuard[list[str]]:

@@ -1,0 +1,51 @@
+"""ChEX (Müller et al., ECCV 2024): its ablations, tasks, interactive questions and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rightlung.measuring.protocols import Protocol
+from rightlung.reproduce.chex.measuring import measure_more
+from rightlung.reproduce.chex.page import make_page
+from rightlung.reproduce.chex.variants import VARIANTS, quick_changes
+from rightlung.reproduce.papers import Paper
+from rightlung.reproduce.sanity import SanityCheck
+from rightlung.results.measured import Measured
+
+PROTOCOL = Protocol(
+    "chex",
+    ("exact", "regions", "trimmed"),
+    (
+        "auroc", "average_precision", "pointing", "peak_on_side", "grid_entropy", "abstention", "similarity_global",
+        "similarity_local", "sentence_map",
+    ),
+    pixels=224,
+    conditions=("none",),
+    decimals=5,
+    queries=("image", "region"),
+)  # fmt: skip
+
+
+def _sanity_checks(measured: Measured) -> Iterator[SanityCheck]:
+    """Yield the values that the oracle must have."""
+    perfect = measured.value("oracle", "auroc", "exact")
+    words = "the oracle's lowest AUROC on exact masks is {:.5f}"
+    yield SanityCheck(words, perfect, np.min, lambda of: bool(of.min() > 1 - 1e-5))
+
+
+PAPER = Paper(
+    name="chex",
+    title="ChEX, reproduced",
+    summary="ChEX (Müller et al., ECCV 2024): what do boxes, labels and sentences contribute, and does it do as asked?",
+    variants=VARIANTS,
+    protocol=PROTOCOL,
+    source="phantom?count=600&seed=17",
+    quick_source="phantom?count=10&seed=13&size=96",
+    quick_changes=quick_changes,
+    sanity_checks=_sanity_checks,
+    page=make_page,
+    queries=("phrases", "regions", "image"),
+    measure_more=measure_more,
+)

@@ -1,0 +1,135 @@
+"""What is measured of every model besides its maps: the tasks of Table 1 that a source has, and interactive questions.
+
+Regions are asked about by their boxes and, for Table 5, by their names; reports are written with every set of prompts
+for Table 6. Each becomes a table of instances in the folder of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rightlung.asking.answerer import Answerer, NoAnswer
+from rightlung.asking.questions import Question
+from rightlung.core import Query, Study
+from rightlung.core.files import write_json, write_whole
+from rightlung.core.progress import Progress
+from rightlung.lexicon import REGIONS
+from rightlung.measuring import Protocol, find_protocol, measure, write_instances
+from rightlung.models.base import Describer, Grounder, Reporter
+from rightlung.predictions import IMAGE_QUERY, Batch, Key, Prediction, open_predictions
+from rightlung.predictions.prediction import region_query
+from rightlung.reproduce.chex.interactive import STUDIES_AT_ONCE, ask_interactively
+from rightlung.reproduce.prepared import PreparedStudies
+
+_F1 = ("micro_f1_14", "macro_f1_14", "meteor", "sided_f1")
+_RE = replace(find_protocol("chex-re"), measures=_F1)
+_RG = replace(find_protocol("whole"), measures=(*_F1, "example_f1_14", "micro_f1_5", "macro_f1_5"))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: its protocol, its title, the paper's data set to print next to ours, and the measures to show."""
+
+    title: str
+    protocol: Protocol
+    paper: str
+    measures: tuple[str, ...]
+
+
+TASKS: Mapping[str, Task] = {
+    "sg": Task(
+        "SG", replace(find_protocol("chex-sg"), rules=("exact",)), "ms-cxr", ("box_miou", "sentence_map"),
+    ),
+    "rc": Task("RC", find_protocol("chex-rc"), "cig", ("finding_auroc_weighted",)),
+    "re": Task("RE", _RE, "cig", ("micro_f1_14", "macro_f1_14", "meteor")),
+    "rg": Task("RG", _RG, "mimic", _RG.measures[:3] + _RG.measures[4:]),
+}  # fmt: skip
+BY_NAME = "re-by-name"
+PROMPT_SETS = {
+    f"prompts-{regions}-{findings}": {"regions": regions, "findings": findings}
+    for regions, findings in product(("yes", "positive", "no"), repeat=2)
+    if (regions, findings) != ("no", "no")
+}
+"""The settings of Table 6: anatomy prompts, then pathology prompts."""
+WHOLE = "chex"
+"""The run of which all sets of prompts are measured."""
+
+
+def measure_more(model: object, predictions: Path, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
+    """Measure the tasks and the interactive questions of a model, and write their tables to a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, task in TASKS.items():
+        _write(folder / f"{name}.parquet", open_predictions(predictions).batches(), prepared, task.protocol)
+    if isinstance(model, Describer):
+        asked = partial(_by_name, model)
+        _write(folder / f"{BY_NAME}.parquet", _batches(asked, prepared.source), prepared, _RE)
+    if isinstance(model, Reporter) and folder.name == WHOLE:
+        for number, (name, settings) in enumerate(PROMPT_SETS.items()):
+            progress("reports by sets of prompts", number, len(PROMPT_SETS))
+            asked = partial(_reports, model, settings)
+            _write(folder / f"{name}.parquet", _batches(asked, prepared.source), prepared, _RG)
+    if isinstance(model, Grounder | Describer):
+        _write_interactive(model, prepared, folder, progress)
+
+
+def _write(path: Path, batches: Iterable[Batch], prepared: PreparedStudies, protocol: Protocol) -> None:
+    applied = protocol.applied_to(prepared.targets)
+    if (table := measure(batches, prepared.targets, applied)).num_rows:
+        write_instances(path, table, applied, path.parent.name)
+
+
+def _write_interactive(model: object, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
+    asked = ask_interactively(model, prepared.source, total=len(prepared.source), progress=progress)
+    bias = {finding: dict(counts) for finding, counts in asked.bias_counts().items()}
+    write_json(folder / "interactive.json", {"studies": dict(asked.studies), "bias": bias})
+    if asked.rows:
+        names = dict.fromkeys(name for row in asked.rows for name in row)
+        table = pa.table({name: [row.get(name) for row in asked.rows] for name in names})
+        write_whole(folder / "interactive.parquet", lambda part: pq.write_table(table, part))
+
+
+def _batches(asked: Any, studies: Iterable[Study]) -> Iterator[Batch]:
+    """Yield the predictions of some studies at a time."""
+    some: list[Study] = []
+    for study in studies:
+        some.append(study)
+        if len(some) == STUDIES_AT_ONCE:
+            yield Batch.of(asked(some))
+            some = []
+    if some:
+        yield Batch.of(asked(some))
+
+
+def _by_name(model: Describer, studies: list[Study]) -> list[Prediction]:
+    """Describe all regions of studies, asked for by name (Table 5)."""
+    pairs = [(study, name) for study in studies for name in study.regions if name in REGIONS]
+    asked = [
+        (study, Question(Key(study.id, region_query(name), "none"), Query(REGIONS[name].spoken)))
+        for study, name in pairs
+    ]
+    return _answered(SimpleNamespace(describe=model.describe), asked)
+
+
+def _reports(model: Any, settings: Mapping[str, str], studies: list[Study]) -> list[Prediction]:
+    """Write reports with a set of prompts (Table 6)."""
+    chosen = model.report_settings(**settings)
+    asked = [(study, Question(Key(study.id, IMAGE_QUERY, "none"), Query())) for study in studies]
+    return _answered(SimpleNamespace(report=lambda images: model.report(images, chosen)), asked)
+
+
+def _answered(method: object, asked: list[tuple[Study, Question]]) -> list[Prediction]:
+    images = [study.image for study, _ in asked]
+    questions = [question for _, question in asked]
+    return [
+        Prediction(*question.key, question.query, **({"error": found.reason} if isinstance(found, NoAnswer) else found))
+        for question, found in zip(questions, Answerer(method).answers(questions, images), strict=True)
+    ]

@@ -1,0 +1,258 @@
+"""Lay out the page of ChEX: the tasks and ablations (Tables 2 to 6), then interactive questions (Figures 4 to 6, 8, 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from rightlung.core.files import read_json
+from rightlung.measuring import find_measure
+from rightlung.pages.content import Cell, Column, Page, Section, Table
+from rightlung.pages.numbers import estimate_cell
+from rightlung.reproduce.chex.interactive import BIAS_REGIONS, COARSE, FINE, MODIFICATIONS, NEGATED, NO_HINT, OPPOSITE
+from rightlung.reproduce.chex.interactive import BOTH, BOX, NAME, NAME_AND_REGION, REGION
+from rightlung.reproduce.chex.measuring import BY_NAME, PROMPT_SETS, TASKS, WHOLE
+from rightlung.reproduce.chex.variants import GENERATORS, TOKENS_AND_TARGETS
+from rightlung.reproduce.measurements import OVER_PATIENTS, Measurements
+from rightlung.reproduce.published import Subject
+from rightlung.reproduce.tables import Quantity, model_row
+from rightlung.results.aggregates import estimate_mean
+from rightlung.results.estimate import BootstrapSettings, Estimate
+from rightlung.results.estimator import Estimator
+from rightlung.results.model import MeasuredModel
+
+SETTINGS = BootstrapSettings(resamples=250)
+"""As many resamples as the paper takes (E.2)."""
+OTHER_DATA = (
+    "The paper's numbers come from other data (the data set is named in the column) and a model of 1,051 million "
+    "weights. Compare the direction of effects with them, not the values."
+)
+BOXES_AS_PREDICTED = "Boxes are scored as predicted: neither scaled nor suppressed."
+
+
+@dataclass(frozen=True)
+class TaskColumn:
+    """A column of a table of tasks: a table of instances, a measure, and the paper's data set."""
+
+    file: str
+    measure: str
+    subset: str
+    title: str
+
+
+@dataclass(frozen=True)
+class ChexTables:
+    """Makes the tables from the files of every model."""
+
+    found: Measurements
+    folder: Path
+
+    def models(self, variants: Sequence[str] | None = None) -> list[MeasuredModel]:
+        """Return the rows of all variants or of some, in the paper's order."""
+        rows = {row.variant: row for row in self.found.measured.rows}
+        return list(rows.values()) if variants is None else [rows[name] for name in variants if name in rows]
+
+    def estimate(self, model: MeasuredModel, file: str, measure: str) -> Estimate | None:
+        """Return a measure of a variant, its mean over seeds; None if it was not measured."""
+        seeds = [one.slug for one in self.found.measured.seeds(model.variant)] or [model.slug]
+        paths = [self.folder / "measures" / slug / f"{file}.parquet" for slug in seeds]
+        tables = [pq.read_table(path) for path in paths if path.is_file()]
+        return estimate_mean(tables, measure, settings=SETTINGS) if len(tables) == len(paths) else None
+
+    def table(
+        self, name: str, title: str, caption: str, models: Sequence[tuple[str, str, MeasuredModel]],
+        columns: Sequence[TaskColumn], number: str | None = None, notes: Sequence[str] = (),
+    ) -> Table:  # fmt: skip
+        """Return a table; a row is its label, the model in the paper, and the model that was measured."""
+        header, lines = [Column("model", "text")], [[Cell(label)] for label, _, _ in models]
+        for column in columns:
+            header.append(Column(column.title))
+            cells = [estimate_cell(self.estimate(model, column.file, column.measure), 100.0, 1) for *_, model in models]
+            figures = [
+                self.found.published.find(Subject(paper, column.measure, column.subset, "benchmark"), number)
+                for _, paper, _ in models
+            ]
+            for line, cell in zip(lines, cells, strict=True):
+                line.append(cell)
+            if any(figures):
+                header.append(Column(f"paper, {column.subset}", "paper"))
+                for line, figure in zip(lines, figures, strict=True):
+                    line.append(Cell("–") if figure is None else Cell(figure.printed, f"Table {figure.table}"))
+        return Table(name, title, caption, header, lines, notes)
+
+
+def _task_columns(tasks: Sequence[str], measures: Sequence[str] | None = None) -> list[TaskColumn]:
+    return [
+        TaskColumn(name, measure, TASKS[name].paper, f"{TASKS[name].title}, {find_measure(measure).title}")
+        for name in tasks
+        for measure in (TASKS[name].measures if measures is None else measures)
+    ]
+
+
+def task_tables(make: ChexTables) -> Iterator[Table]:
+    """Yield the counterparts of Tables 2 to 6."""
+    def rows(variants: Sequence[str]) -> list[tuple[str, str, MeasuredModel]]:
+        return [(model.label, model.variant, model) for model in make.models(variants)]
+
+    yield make.table(
+        "t2", "Table 2: the tasks", "In percent. SG: sentence grounding, RC and RE: classification and description of "
+        "regions, given their boxes, RG: reports. Detection (OD) is not measured here.",
+        rows([WHOLE]), _task_columns(list(TASKS)), "2", [BOXES_AS_PREDICTED],
+    )  # fmt: skip
+    yield make.table(
+        "t3", "Table 3: tokens and targets in training", "In percent, the mean over seeds.", rows(TOKENS_AND_TARGETS),
+        _task_columns(list(TASKS)), "3", [BOXES_AS_PREDICTED],
+    )  # fmt: skip
+    yield make.table(
+        "t4", "Table 4: the sentence generator", "In percent.", rows(GENERATORS), _task_columns(["re", "rg"], _MICRO), "4",
+    )  # fmt: skip
+    if chex := make.models([WHOLE]):
+        by_name = TaskColumn(BY_NAME, "micro_f1_14", "cig", "RE, asked by name")
+        yield make.table(
+            "t5", "Table 5: regions asked for by box or by name", "F1 (micro, 14 observations) in percent.",
+            [("ChEX, by box", WHOLE, chex[0])], _task_columns(["re"], _MICRO), "5",
+        )  # fmt: skip
+        yield make.table(
+            "t5-name", "Table 5: the same regions by name", "F1 (micro, 14 observations) in percent.",
+            [("ChEX, by name", "chex-by-name", chex[0])], [by_name], "5",
+        )  # fmt: skip
+        yield from _prompt_sets(make, chex[0])
+
+
+_MICRO = ("micro_f1_14",)
+
+
+def _prompt_sets(make: ChexTables, model: MeasuredModel) -> Iterator[Table]:
+    """Yield Table 6: a row for each set of prompts, all of the first seed."""
+    measures = ("micro_f1_14", "macro_f1_14", "example_f1_14", "meteor")
+    header = [Column("prompts", "text"), *(Column(find_measure(name).title) for name in measures)]
+    lines = []
+    for name, used in PROMPT_SETS.items():
+        path = make.folder / "measures" / WHOLE / f"{name}.parquet"
+        if not path.is_file():
+            return
+        table = pq.read_table(path)
+        paper = WHOLE if name == "prompts-positive-yes" else name
+        figure = make.found.published.find(Subject(paper, "micro_f1_14", "mimic", "benchmark"), "6")
+        cells = [estimate_cell(estimate_mean([table], one, settings=SETTINGS), 100.0, 1) for one in measures]
+        label = f"anatomy {used['regions']}, pathology {used['findings']}"
+        lines.append([Cell(label), *cells, Cell(figure.printed if figure else "–")])
+    header.append(Column("paper, mimic: F1, micro, 14", "paper"))
+    caption = f"Reports of {model.label}, first seed, in percent. Positive: only prompts whose region shows a finding."
+    yield Table("t6", "Table 6: sets of prompts for reports", caption, header, lines)
+
+
+# ------------------------------------------------------------------------------------------------ interactive questions
+
+
+def interactive_tables(make: ChexTables) -> Iterator[Table]:
+    """Yield the numbers of Figures 4b, 5b, 6a, 6b, 8 and 9."""
+    hints = {"no hint": NO_HINT, "coarse hint": COARSE, "fine hint": FINE}
+    both = "of the same finding on the other side, in images with one box on each side. Above 0, the queried box is nearer."
+    one = "of the opposite region, in images with a single box of a finding. Above 0, the finding is nearer."
+    for name, title, caption, queries, measure in (
+        ("f4", "Figure 4b: hints at one of two sides", f"gIoU with the queried box minus that {both}", hints,
+         "relative_other"),
+        ("f5", "Figure 5b: hints at a negative region", f"gIoU with the finding's box minus that {one}",
+         {"no hint": NO_HINT, "correct hint": COARSE, "opposite hint": OPPOSITE}, "relative_opposite"),
+        ("f6a", "Figure 6a: precise prompts and localisation", "gIoU with the finding's box.", hints, "giou"),
+        ("f8", "Figure 8: modified prompts", "gIoU with the finding's box.",
+         {"name only": NO_HINT, **{name: name for name in (*MODIFICATIONS, NEGATED)}}, "giou"),
+    ):  # fmt: skip
+        text = f"{caption} Mean over boxes of findings; predicted boxes are weighted by their scores."
+        yield _by_query(make, name, title, text, queries, [measure])
+    described = {one: one for one in (NAME, BOX, BOTH, REGION, NAME_AND_REGION)}
+    for measure, what in (
+        ("queried", "Share of descriptions that state the queried finding."),
+        ("non_queried", "Number of other findings that a description states or denies."),
+        ("non_queried_positive", "Number of other findings that a description states."),
+    ):
+        words = measure.replace("_", "-", 1).replace("_", ", ")
+        title = f"Figure 6b: {words} findings in descriptions"
+        yield _by_query(make, f"f6b-{measure}", title, f"{what} Labelled by rules.", described, [measure])
+    yield from _bias(make)
+
+
+def _by_query(
+    make: ChexTables, name: str, title: str, caption: str, queries: Mapping[str, str], measures: Sequence[str]
+) -> Table:
+    lines = []
+    for model in make.models():
+        seeds = [one.slug for one in make.found.measured.seeds(model.variant)] or [model.slug]
+        tables = [_interactive(make.folder / "measures" / slug) for slug in seeds]
+        if any(table is None or measures[0] not in table for table in tables):
+            continue
+        rows = pd.concat([table for table in tables if table is not None])
+        lines.append([Cell(model.label), *(_mean(rows, query, measures[0]) for query in queries.values())])
+    return Table(name, title, caption, [Column("model", "text"), *map(Column, queries)], lines)
+
+
+def _interactive(folder: Path) -> pd.DataFrame | None:
+    path = folder / "interactive.parquet"
+    return pq.read_table(path).to_pandas() if path.is_file() else None
+
+
+def _mean(rows: pd.DataFrame, query: str, measure: str) -> Cell:
+    """Return the mean over boxes of what is first averaged over seeds, with an interval over patients."""
+    some = rows[rows["query"] == query].groupby(["patient", "study", "finding", "place"])[measure].mean().reset_index()
+    some = some[~np.isnan(some[measure].to_numpy(dtype=float))]
+    if some.empty:
+        return Cell("–")
+    return estimate_cell(Estimator(some["patient"].to_numpy(dtype=object), SETTINGS).mean(some[measure].to_numpy()))
+
+
+def _bias(make: ChexTables) -> Iterator[Table]:
+    path = make.folder / "measures" / WHOLE / "interactive.json"
+    if not path.is_file():
+        return
+    lines = [
+        [Cell(finding), *(Cell(str(counts.get(name, 0)), value=counts.get(name, 0)) for name in BIAS_REGIONS)]
+        for finding, counts in sorted(read_json(path)["bias"].items())
+    ]
+    yield Table(
+        "f9", "Figure 9: regional bias", "Number of images without a finding in which each region has the highest IoU, "
+        "among these, with the finding's best box. ChEX, first seed.",
+        [Column("finding", "text"), *map(Column, BIAS_REGIONS)], lines,
+    )  # fmt: skip
+
+
+def make_page(found: Measurements) -> Page:
+    """Estimate everything and return the page."""
+    make = ChexTables(found, found.folder)
+    maps = found.tables
+    quantities = [
+        Quantity(find_measure(name).title, maps.values(name, "exact"), ranked=True)
+        for name in ("auroc", "average_precision", "pointing", "sentence_map")
+    ]
+    rows = [model_row(model) for model in found.measured.rows]
+    maps_table = maps.table(
+        "maps", "Localisation of phrases", "Maps, and boxes as classes of their own, against exact masks; in percent.",
+        rows, quantities,
+    )  # fmt: skip
+    sections = [
+        Section("tasks", "Tasks and ablations", [OTHER_DATA, OVER_PATIENTS], parts=list(task_tables(make))),
+        Section("interactive", "Interactive questions", [_agreeing(make)], parts=list(interactive_tables(make))),
+        Section("maps", "Maps next to the location prior", parts=[maps_table]),
+        Section("seeds", "Effect of the training seed", parts=maps.seeds(quantities)),
+        Section("paper", "Where the paper contradicts itself", items=list(found.published.remarks)),
+        Section("training", "Models and training", parts=found.model_tables()),
+        Section("missing", "Missing", items=[*found.absent()]),
+        Section("commands", "Commands", code="\n".join(found.commands)),
+    ]
+    source = found.prepared.targets.source
+    lead = f"Tables and figures of {found.published.paper}, measured on {source}. {OTHER_DATA}"
+    return Page(found.paper.title, lead, sections, found.facts, found.warning)
+
+
+def _agreeing(make: ChexTables) -> str:
+    path = make.folder / "measures" / WHOLE / "interactive.json"
+    counts = read_json(path)["studies"] if path.is_file() else {}
+    return (
+        f"Studies asked: {counts.get('asked', 0):,}; without a box of the eight findings: {counts.get('without', 0):,}; "
+        f"left out because labels of regions and boxes disagree: {counts.get('disagree', 0):,} (E.3)."
+    )
