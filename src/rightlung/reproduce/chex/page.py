@@ -129,7 +129,7 @@ _MICRO = ("micro_f1_14",)
 
 def _prompt_sets(make: ChexTables, model: MeasuredModel) -> Iterator[Table]:
     """Yield Table 6: a row for each set of prompts, all of the first seed."""
-    measures = ("micro_f1_14", "macro_f1_14", "example_f1_14", "meteor")
+    measures = ("micro_f1_14", "macro_f1_14", "example_f1_14", "sided_f1")
     header = [Column("prompts", "text"), *(Column(find_measure(name).title) for name in measures)]
     lines = []
     for name, used in PROMPT_SETS.items():
