@@ -184,10 +184,10 @@ def test_a_recipe_can_be_derived_from_a_derived_one(tmp_path: Path) -> None:
     [
         (
             "base: small.yaml\nseed: 4\n",
-            "a recipe with base may only have changes, a list of field=value; got 'seed'",
+            "a recipe with base may only have changes, .*, and without, a list of stages; got 'seed'",
         ),
-        ("base: small.yaml\nchanges: {seed: 4}\n", "base must name a recipe, and changes be a list of field=value"),
-        ("base: small.yaml\nchanges: [1]\n", "base must name a recipe, and changes be a list"),
+        ("base: small.yaml\nchanges: {seed: 4}\n", "base must name a recipe, changes be a list of field=value"),
+        ("base: small.yaml\nchanges: [1]\n", "base must name a recipe, changes be a list"),
         ("base: [small.yaml]\n", "base must name a recipe"),
         ("base: derived.yaml\n", r"base derived\.yaml leads back to derived\.yaml"),
         ("base: none.yaml\n", r"recipe none\.yaml is not there"),

@@ -205,8 +205,8 @@ def is_comparable(model: object) -> bool:
 
 
 def _run_jobs(
-    plan: Plan, prepared: PreparedStudies, asked: Sequence[Job], wanted: Sequence[Job], recipes: Mapping[Job, Mapping[str, Recipe]],
-    has_own: bool, at_once: int, progress: Progress, say: Say,
+    plan: Plan, prepared: PreparedStudies, asked: Sequence[Job], wanted: Sequence[Job],
+    recipes: Mapping[Job, Mapping[str, Recipe]], has_own: bool, at_once: int, progress: Progress, say: Say,
 ) -> dict[str, str]:  # fmt: skip
     """Train and measure the remaining runs; return the reasons of those that failed."""
     left = [job for job in wanted if not is_measured(plan.measures(job.slug), prepared)]

@@ -112,8 +112,8 @@ def _derived(path: Path, given: Mapping[str, Any], above: tuple[Path, ...] = ())
     for name in given:
         if name not in ("base", "changes", "without"):
             raise InputError(
-                f"{path}: a recipe with base may only have changes, a list of field=value, and without, a list of stages; "
-                f"got {name!r}"
+                f"{path}: a recipe with base may only have changes, a list of field=value, and without, a list of "
+                f"stages; got {name!r}"
             )
     base, changes, without = given["base"], given.get("changes") or [], given.get("without") or []
     if not isinstance(base, str) or not _are_texts(changes) or not _are_texts(without):

@@ -17,8 +17,8 @@ from rightlung.reproduce.chex.interactive import (
     ask_interactively,
     box_scores,
     coarse_region,
-    fine_region,
     finding_boxes,
+    fine_region,
     labels_agree,
     nearest_region,
     prompts_for,
@@ -55,7 +55,7 @@ def study(
     shade = 0.1 + 0.1 * len(name)
     return Study(
         name, lambda: np.full((8, 8), min(shade, 1.0), dtype=np.float32), patient=f"patient of {name}",
-        phrases=tuple(Phrase(finding, boxes=tuple(own), findings={finding: POSITIVE}) for finding, own in boxes.items()),
+        phrases=tuple(Phrase(name, boxes=tuple(own), findings={name: POSITIVE}) for name, own in boxes.items()),
         regions=FrozenMapping(REGIONS), region_findings=of_region, findings=findings or {},
     )  # fmt: skip
 

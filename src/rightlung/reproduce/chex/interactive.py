@@ -1,4 +1,4 @@
-"""How a model reacts to more precise questions: sections 5.2 and 5.3, A.5, A.6 and E.3 of ChEX (Müller et al., ECCV 2024).
+"""How a model reacts to more precise questions (ChEX, Müller et al., ECCV 2024, sections 5.2, 5.3, A.5, A.6 and E.3).
 
 A box of a finding is asked for by the finding's name, by the name with a hint (the region it lies in), with a hint at
 the other side, and with modified names; the predicted boxes are compared with it. Descriptions are asked for by name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,7 @@ from rightlung.predictions import IMAGE_QUERY, Batch, Key, Prediction, open_pred
 from rightlung.predictions.prediction import region_query
 from rightlung.reproduce.chex.interactive import STUDIES_AT_ONCE, ask_interactively
 from rightlung.reproduce.prepared import PreparedStudies
+from rightlung.studies import open_source
 
 # METEOR is left out: it starts Java for every table. `rightlung audit --task` measures it.
 _RE = replace(find_protocol("chex-re"), measures=("micro_f1_14", "macro_f1_14", "sided_f1"))
@@ -90,7 +91,11 @@ def _write(path: Path, batches: Iterable[Batch], prepared: PreparedStudies, prot
 
 
 def _write_interactive(model: object, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
-    asked = ask_interactively(model, prepared.source, total=len(prepared.source), progress=progress)
+    source, limit = (
+        open_source(prepared.targets.source),
+        prepared.targets.settings["limit"],
+    )  # prepared ones lack targets
+    asked = ask_interactively(model, islice(source, limit), total=limit or len(source), progress=progress)
     bias = {finding: dict(counts) for finding, counts in asked.bias_counts().items()}
     write_json(folder / "interactive.json", {"studies": dict(asked.studies), "bias": bias})
     if asked.rows:

@@ -1,4 +1,4 @@
-"""Lay out the page of ChEX: the tasks and ablations (Tables 2 to 6), then interactive questions (Figures 4 to 6, 8, 9)."""
+"""Lay out the page of ChEX: tasks and ablations (Tables 2 to 6), then interactive questions (Figures 4 to 6, 8, 9)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,20 @@ from rightlung.core.files import read_json
 from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Page, Section, Table
 from rightlung.pages.numbers import estimate_cell
-from rightlung.reproduce.chex.interactive import BIAS_REGIONS, COARSE, FINE, MODIFICATIONS, NEGATED, NO_HINT, OPPOSITE
-from rightlung.reproduce.chex.interactive import BOTH, BOX, NAME, NAME_AND_REGION, REGION
+from rightlung.reproduce.chex.interactive import (
+    BIAS_REGIONS,
+    BOTH,
+    BOX,
+    COARSE,
+    FINE,
+    MODIFICATIONS,
+    NAME,
+    NAME_AND_REGION,
+    NEGATED,
+    NO_HINT,
+    OPPOSITE,
+    REGION,
+)
 from rightlung.reproduce.chex.measuring import BY_NAME, PROMPT_SETS, TASKS, WHOLE
 from rightlung.reproduce.chex.variants import GENERATORS, TOKENS_AND_TARGETS
 from rightlung.reproduce.measurements import OVER_PATIENTS, Measurements
@@ -32,6 +44,8 @@ OTHER_DATA = (
     "The paper's numbers come from other data (the data set is named in the column) and a model of 1,051 million "
     "weights. Compare the direction of effects with them, not the values."
 )
+DEFAULT = {"regions": "positive", "findings": "yes"}
+"""The prompts that the paper's ChEX uses."""
 BOXES_AS_PREDICTED = "Boxes are scored as predicted: neither scaled nor suppressed."
 
 
@@ -96,6 +110,7 @@ def _task_columns(tasks: Sequence[str], measures: Sequence[str] | None = None) -
 
 def task_tables(make: ChexTables) -> Iterator[Table]:
     """Yield the counterparts of Tables 2 to 6."""
+
     def rows(variants: Sequence[str]) -> list[tuple[str, str, MeasuredModel]]:
         return [(model.label, model.variant, model) for model in make.models(variants)]
 
@@ -109,42 +124,39 @@ def task_tables(make: ChexTables) -> Iterator[Table]:
         _task_columns(list(TASKS)), "3", [BOXES_AS_PREDICTED],
     )  # fmt: skip
     yield make.table(
-        "t4", "Table 4: the sentence generator", "In percent.", rows(GENERATORS), _task_columns(["re", "rg"], _MICRO), "4",
+        "t4", "Table 4: the sentence generator", "In percent.", rows(GENERATORS),
+        _task_columns(["re", "rg"], ["micro_f1_14"]), "4",
     )  # fmt: skip
-    if chex := make.models([WHOLE]):
-        by_name = TaskColumn(BY_NAME, "micro_f1_14", "cig", "RE, asked by name")
-        yield make.table(
-            "t5", "Table 5: regions asked for by box or by name", "F1 (micro, 14 observations) in percent.",
-            [("ChEX, by box", WHOLE, chex[0])], _task_columns(["re"], _MICRO), "5",
-        )  # fmt: skip
-        yield make.table(
-            "t5-name", "Table 5: the same regions by name", "F1 (micro, 14 observations) in percent.",
-            [("ChEX, by name", "chex-by-name", chex[0])], [by_name], "5",
-        )  # fmt: skip
-        yield from _prompt_sets(make, chex[0])
-
-
-_MICRO = ("micro_f1_14",)
-
-
-def _prompt_sets(make: ChexTables, model: MeasuredModel) -> Iterator[Table]:
-    """Yield Table 6: a row for each set of prompts, all of the first seed."""
+    ways = {"by box": ("re", WHOLE), "by name": (BY_NAME, "chex-by-name")}
+    yield from _of_chex(make, "5", "regions asked for by box or by name", "cig", ways, ["micro_f1_14"])
+    sets = {
+        f"anatomy {used['regions']}, pathology {used['findings']}": (name, WHOLE if used == DEFAULT else name)
+        for name, used in PROMPT_SETS.items()
+    }
     measures = ("micro_f1_14", "macro_f1_14", "example_f1_14", "sided_f1")
-    header = [Column("prompts", "text"), *(Column(find_measure(name).title) for name in measures)]
-    lines = []
-    for name, used in PROMPT_SETS.items():
-        path = make.folder / "measures" / WHOLE / f"{name}.parquet"
-        if not path.is_file():
-            return
-        table = pq.read_table(path)
-        paper = WHOLE if name == "prompts-positive-yes" else name
-        figure = make.found.published.find(Subject(paper, "micro_f1_14", "mimic", "benchmark"), "6")
-        cells = [estimate_cell(estimate_mean([table], one, settings=SETTINGS), 100.0, 1) for one in measures]
-        label = f"anatomy {used['regions']}, pathology {used['findings']}"
-        lines.append([Cell(label), *cells, Cell(figure.printed if figure else "–")])
-    header.append(Column("paper, mimic: F1, micro, 14", "paper"))
-    caption = f"Reports of {model.label}, first seed, in percent. Positive: only prompts whose region shows a finding."
-    yield Table("t6", "Table 6: sets of prompts for reports", caption, header, lines)
+    yield from _of_chex(make, "6", "sets of prompts for reports", "mimic", sets, measures)
+
+
+def _of_chex(
+    make: ChexTables, number: str, title: str, subset: str, rows: Mapping[str, tuple[str, str]], measures: Sequence[str]
+) -> Iterator[Table]:
+    """Yield a table of ChEX asked in several ways, each with its table of instances and its name in the paper."""
+    folder = make.folder / "measures" / WHOLE
+    tables = {label: folder / f"{file}.parquet" for label, (file, _) in rows.items()}
+    if not all(path.is_file() for path in tables.values()):
+        return
+    header, lines = [Column("asked", "text")], [[Cell(label)] for label in rows]
+    for measure in measures:
+        header.append(Column(find_measure(measure).title))
+        papers = [
+            make.found.published.find(Subject(paper, measure, subset, "benchmark"), number)
+            for _, paper in rows.values()
+        ]
+        header += [Column(f"paper, {subset}", "paper")] if any(papers) else []
+        for line, path, paper in zip(lines, tables.values(), papers, strict=True):
+            line.append(estimate_cell(estimate_mean([pq.read_table(path)], measure, settings=SETTINGS), 100.0, 1))
+            line += [Cell(paper.printed if paper else "–")] if any(papers) else []
+    yield Table(f"t{number}", f"Table {number}: {title}", "ChEX, first seed, in percent.", header, lines)
 
 
 # ------------------------------------------------------------------------------------------------ interactive questions
@@ -153,7 +165,7 @@ def _prompt_sets(make: ChexTables, model: MeasuredModel) -> Iterator[Table]:
 def interactive_tables(make: ChexTables) -> Iterator[Table]:
     """Yield the numbers of Figures 4b, 5b, 6a, 6b, 8 and 9."""
     hints = {"no hint": NO_HINT, "coarse hint": COARSE, "fine hint": FINE}
-    both = "of the same finding on the other side, in images with one box on each side. Above 0, the queried box is nearer."
+    both = "of the finding's box on the other side, in images with one on each. Above 0, the queried box is nearer."
     one = "of the opposite region, in images with a single box of a finding. Above 0, the finding is nearer."
     for name, title, caption, queries, measure in (
         ("f4", "Figure 4b: hints at one of two sides", f"gIoU with the queried box minus that {both}", hints,
@@ -165,7 +177,7 @@ def interactive_tables(make: ChexTables) -> Iterator[Table]:
          {"name only": NO_HINT, **{name: name for name in (*MODIFICATIONS, NEGATED)}}, "giou"),
     ):  # fmt: skip
         text = f"{caption} Mean over boxes of findings; predicted boxes are weighted by their scores."
-        yield _by_query(make, name, title, text, queries, [measure])
+        yield from _by_query(make, name, title, text, queries, measure)
     described = {one: one for one in (NAME, BOX, BOTH, REGION, NAME_AND_REGION)}
     for measure, what in (
         ("queried", "Share of descriptions that state the queried finding."),
@@ -174,22 +186,22 @@ def interactive_tables(make: ChexTables) -> Iterator[Table]:
     ):
         words = measure.replace("_", "-", 1).replace("_", ", ")
         title = f"Figure 6b: {words} findings in descriptions"
-        yield _by_query(make, f"f6b-{measure}", title, f"{what} Labelled by rules.", described, [measure])
+        yield from _by_query(make, f"f6b-{measure}", title, f"{what} Labelled by rules.", described, measure)
     yield from _bias(make)
 
 
 def _by_query(
-    make: ChexTables, name: str, title: str, caption: str, queries: Mapping[str, str], measures: Sequence[str]
-) -> Table:
+    make: ChexTables, name: str, title: str, caption: str, queries: Mapping[str, str], measure: str
+) -> Iterator[Table]:
     lines = []
     for model in make.models():
         seeds = [one.slug for one in make.found.measured.seeds(model.variant)] or [model.slug]
         tables = [_interactive(make.folder / "measures" / slug) for slug in seeds]
-        if any(table is None or measures[0] not in table for table in tables):
-            continue
-        rows = pd.concat([table for table in tables if table is not None])
-        lines.append([Cell(model.label), *(_mean(rows, query, measures[0]) for query in queries.values())])
-    return Table(name, title, caption, [Column("model", "text"), *map(Column, queries)], lines)
+        rows = pd.concat([table for table in tables if table is not None] or [pd.DataFrame()])
+        if measure in rows:
+            lines.append([Cell(model.label), *(_mean(rows, query, measure) for query in queries.values())])
+    if lines:
+        yield Table(name, title, caption, [Column("model", "text"), *map(Column, queries)], lines)
 
 
 def _interactive(folder: Path) -> pd.DataFrame | None:
@@ -253,6 +265,7 @@ def _agreeing(make: ChexTables) -> str:
     path = make.folder / "measures" / WHOLE / "interactive.json"
     counts = read_json(path)["studies"] if path.is_file() else {}
     return (
-        f"Studies asked: {counts.get('asked', 0):,}; without a box of the eight findings: {counts.get('without', 0):,}; "
-        f"left out because labels of regions and boxes disagree: {counts.get('disagree', 0):,} (E.3)."
+        f"Studies asked: {counts.get('asked', 0):,}; without a box of the eight findings: "
+        f"{counts.get('without', 0):,}; left out because labels of regions and boxes disagree: "
+        f"{counts.get('disagree', 0):,} (E.3)."
     )
