@@ -128,6 +128,31 @@ def test_stages_that_make_no_sense_are_named(tmp_path: Path) -> None:
             read_stages(path)
 
 
+def test_a_recipe_derived_from_one_with_stages_changes_all_one_or_leaves_some_out(tmp_path: Path) -> None:
+    base = staged(tmp_path)
+    derived = tmp_path / "derived.yaml"
+    derived.write_text(
+        f"base: {base.name}\nchanges: ['seed=9', 'schedule.steps=5', 'second:schedule.steps=6']\n", encoding="utf-8"
+    )
+    before, found = read_stages(base), read_stages(derived)
+    assert {stage: (one.seed, one.schedule.steps) for stage, one in found.items()} == {
+        stage: (9, 6 if stage == "second" else 5) for stage in before
+    }
+    assert found["second"].losses == before["second"].losses
+    again = tmp_path / "again.yaml"  # derived from a derived one, whose changes stay
+    again.write_text("base: derived.yaml\nwithout: [first]\n", encoding="utf-8")
+    (only,) = read_stages(again).items()
+    assert (only[0], only[1].schedule.steps, only[1].model.start) == ("second", 6, None)
+    for content, said in (
+        ("changes: ['thrd:seed=1']", "unknown stage in changes 'thrd'"),
+        ("without: [frst]", "unknown stage in without 'frst'; did you mean 'first'"),
+        ("without: first", "without one of stages"),
+    ):
+        derived.write_text(f"base: {base.name}\n{content}\n", encoding="utf-8")
+        with pytest.raises(InputError, match=rf"derived\.yaml: .*{said}"):
+            read_stages(derived)
+
+
 def test_a_stage_gives_way_to_the_command_line(tmp_path: Path) -> None:
     stages = read_stages(staged(tmp_path), ["schedule.steps=1"])
     assert [recipe.schedule.steps for recipe in stages.values()] == [1, 1]

@@ -133,16 +133,12 @@ def finding_boxes(study: Study, findings: Sequence[str] = FINDINGS) -> list[Find
         fine = [fine_region(box, associated[finding], study.regions) for box in boxes]
         coarse = [None if name is None else coarse_region(name) for name in fine]
         sides = [None if name is None else REGIONS[name].side for name in fine]
-        for place, box in enumerate(boxes):
-            where = coarse[place]
-            others = [boxes[1 - place]] if sorted(map(str, sides)) == ["left", "right"] else []
-            single = len(boxes) == 1 and where is not None and mirror_region(where) != where
-            found.append(
-                FindingBox(
-                    study.id, patient, finding, place, box, fine[place], where, *(others or [None]),
-                    study.regions.get(mirror_region(where)) if single and where else None,
-                )
-            )  # fmt: skip
+        on_both_sides = sorted(map(str, sides)) == ["left", "right"]
+        for place, (box, near, around) in enumerate(zip(boxes, fine, coarse, strict=True)):
+            mirrored = None if around is None or len(boxes) > 1 else mirror_region(around)
+            opposite = study.regions.get(mirrored) if mirrored is not None and mirrored != around else None
+            other = boxes[1 - place] if on_both_sides else None
+            found.append(FindingBox(study.id, patient, finding, place, box, near, around, other, opposite))
     return found
 
 
@@ -258,7 +254,7 @@ class Interactive:
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    bias: list[dict[str, str]] = field(default_factory=list)
+    bias: list[dict[str, Any]] = field(default_factory=list)
     """``study``, ``patient``, ``finding`` and ``region`` of each finding's best box in images without it."""
     studies: Counter[str] = field(default_factory=Counter)
     """Number of studies ``asked``, with labels that ``disagree``, and ``without`` boxes of a finding."""
@@ -339,7 +335,11 @@ def _questions(study: Study, findings: Sequence[str], method: str) -> Iterator[_
 
 
 def _add(asked: Interactive, one: _Asked, answer: dict[str, Any] | NoAnswer) -> None:
-    known = {"study": one.study.id, "patient": one.study.patient or f"study {one.study.id}", "finding": one.finding}
+    known: dict[str, Any] = {
+        "study": one.study.id,
+        "patient": one.study.patient or f"study {one.study.id}",
+        "finding": one.finding,
+    }
     if one.found is None:
         boxes = () if isinstance(answer, NoAnswer) else answer["grounding"].boxes
         if (name := nearest_region(boxes, one.study.regions)) is not None:

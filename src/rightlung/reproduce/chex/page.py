@@ -14,6 +14,7 @@ from rightlung.core.files import read_json
 from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Page, Section, Table
 from rightlung.pages.numbers import estimate_cell
+from rightlung.reproduce.chex.claims import BOX_OF_A_FINDING, claims_table, compare
 from rightlung.reproduce.chex.interactive import (
     BIAS_REGIONS,
     BOTH,
@@ -73,10 +74,18 @@ class ChexTables:
 
     def estimate(self, model: MeasuredModel, file: str, measure: str) -> Estimate | None:
         """Return a measure of a variant, its mean over seeds; None if it was not measured."""
-        seeds = [one.slug for one in self.found.measured.seeds(model.variant)] or [model.slug]
-        paths = [self.folder / "measures" / slug / f"{file}.parquet" for slug in seeds]
+        paths = self._files(model, file)
         tables = [pq.read_table(path) for path in paths if path.is_file()]
         return estimate_mean(tables, measure, settings=SETTINGS) if len(tables) == len(paths) else None
+
+    def interactive(self, model: MeasuredModel) -> pd.DataFrame:
+        """Return the rows of a variant's interactive questions, of all seeds; without any, an empty frame."""
+        paths = [path for path in self._files(model, "interactive") if path.is_file()]
+        return pd.concat([pq.read_table(path).to_pandas() for path in paths] or [pd.DataFrame()])
+
+    def _files(self, model: MeasuredModel, file: str) -> list[Path]:
+        seeds = [one.slug for one in self.found.measured.seeds(model.variant)] or [model.slug]
+        return [self.folder / "measures" / slug / f"{file}.parquet" for slug in seeds]
 
     def table(
         self, name: str, title: str, caption: str, models: Sequence[tuple[str, str, MeasuredModel]],
@@ -190,28 +199,30 @@ def interactive_tables(make: ChexTables) -> Iterator[Table]:
     yield from _bias(make)
 
 
+def claims_part(make: ChexTables) -> list[Table]:
+    """Return the verdicts about ChEX, if it was asked."""
+    for model in make.models([WHOLE]):
+        rows = make.interactive(model)
+        if judged := compare(rows, SETTINGS) if len(rows) else []:
+            return [claims_table(model.label, judged)]
+    return []
+
+
 def _by_query(
     make: ChexTables, name: str, title: str, caption: str, queries: Mapping[str, str], measure: str
 ) -> Iterator[Table]:
     lines = []
     for model in make.models():
-        seeds = [one.slug for one in make.found.measured.seeds(model.variant)] or [model.slug]
-        tables = [_interactive(make.folder / "measures" / slug) for slug in seeds]
-        rows = pd.concat([table for table in tables if table is not None] or [pd.DataFrame()])
+        rows = make.interactive(model)
         if measure in rows:
             lines.append([Cell(model.label), *(_mean(rows, query, measure) for query in queries.values())])
     if lines:
         yield Table(name, title, caption, [Column("model", "text"), *map(Column, queries)], lines)
 
 
-def _interactive(folder: Path) -> pd.DataFrame | None:
-    path = folder / "interactive.parquet"
-    return pq.read_table(path).to_pandas() if path.is_file() else None
-
-
 def _mean(rows: pd.DataFrame, query: str, measure: str) -> Cell:
     """Return the mean over boxes of what is first averaged over seeds, with an interval over patients."""
-    some = rows[rows["query"] == query].groupby(["patient", "study", "finding", "place"])[measure].mean().reset_index()
+    some = rows[rows["query"] == query].groupby(BOX_OF_A_FINDING)[measure].mean().reset_index()
     some = some[~np.isnan(some[measure].to_numpy(dtype=float))]
     if some.empty:
         return Cell("–")
@@ -248,7 +259,12 @@ def make_page(found: Measurements) -> Page:
     )  # fmt: skip
     sections = [
         Section("tasks", "Tasks and ablations", [OTHER_DATA, OVER_PATIENTS], parts=list(task_tables(make))),
-        Section("interactive", "Interactive questions", [_agreeing(make)], parts=list(interactive_tables(make))),
+        Section(
+            "interactive",
+            "Interactive questions",
+            [_agreeing(make)],
+            parts=[*claims_part(make), *interactive_tables(make)],
+        ),
         Section("maps", "Maps next to the location prior", parts=[maps_table]),
         Section("seeds", "Effect of the training seed", parts=maps.seeds(quantities)),
         Section("paper", "Where the paper contradicts itself", items=list(found.published.remarks)),
