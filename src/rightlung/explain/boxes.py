@@ -14,7 +14,7 @@ from rightlung.core.errors import check_known
 from rightlung.core.resampling import MODES
 
 Rule = Literal["fraction", "absolute", "share"]
-Score = Literal["max", "mean"]
+Score = Literal["max", "mean", "box"]
 _SIDE = 128
 
 
@@ -26,7 +26,8 @@ class BoxRule:
     own grid if that is finer. ``rule`` says what ``threshold`` means: a ``fraction`` of the maximum in the image, an
     ``absolute`` value, or the ``share`` of pixels to keep (and all that tie with the last of them). Zeros are never
     kept. Components connect across corners; those smaller than ``smallest_area``, a fraction of the image, are dropped.
-    A box's score is the ``max`` or ``mean`` of the map in its component, times (1 - abstention).
+    A box's score is the ``max`` or ``mean`` of the map in its component, or the mean in the whole ``box``, times (1 -
+    abstention).
     """
 
     threshold: float = 0.5
@@ -68,7 +69,8 @@ def boxes_of(heatmap: Heatmap, rule: BoxRule | None = None) -> tuple[ScoredBox, 
         part = values[down, across][parts[down, across] == number].astype(np.float64)
         if part.size / values.size >= rule.smallest_area:
             box = Box(across.start / width, down.start / height, across.stop / width, down.stop / height)
-            score = part.max() if rule.score == "max" else part.mean()
+            whole = values[down, across].astype(np.float64)
+            score = {"max": part.max, "mean": part.mean, "box": whole.mean}[rule.score]()
             found.append(ScoredBox(box, float(score) * (1.0 - heatmap.abstention)))
     return tuple(sorted(found, key=lambda scored: (-scored.score, scored.box)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,17 +13,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rightlung.core import Extent, Image
+from rightlung.core import Box, Extent, Grounding, Image, InputError, ScoredBox
 from rightlung.core.checks import check_text
+from rightlung.explain import BoxRule, boxes_of
+from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.encoders.configured import ConfiguredTextModel
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.inputs import Images, as_images, as_list
+from rightlung.models.inputs import Images, Phrases, as_images, as_list
 from rightlung.models.preprocessing import letterbox_all
+from rightlung.models.roi import box_weights, check_boxes, crop
 
 IMAGE_BATCH_SIZE, PAIR_BATCH_SIZE = 16, 256
 """Batch sizes of inference: images to encode, and pairs of image and text (or texts) to compare."""
+
+RegionMode = Literal["pooled", "cropped"]
+"""How the embedding of a region is made: the mean of the patches in its box, or by encoding a crop."""
 
 
 class DualEncoder(ConfiguredTextModel):
@@ -65,6 +71,67 @@ class DualEncoder(ConfiguredTextModel):
                 encoded = self.embed_texts(texts[begin : begin + PAIR_BATCH_SIZE])
                 embeddings.append(encoded.global_embedding.float().cpu())
         return normalize(torch.cat(embeddings), dim=-1).numpy()
+
+    def encode_prompts(self, prompts: Sequence[Sequence[str]]) -> NDArray[np.float32]:
+        """Return one vector of unit length for each group of prompts, (groups, dimension): their mean embedding."""
+        if not all(prompts):
+            raise InputError("every group of prompts needs at least one prompt")
+        embeddings = self.encode_text([prompt for group in prompts for prompt in group])
+        ends = np.cumsum([len(group) for group in prompts])[:-1]
+        means = [group.mean(axis=0) for group in np.split(embeddings, ends)] if prompts else []
+        vectors = np.array(means, dtype=np.float32).reshape(len(means), self.config.dimension)
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit
+
+    def encode_regions(self, images: Images, boxes: Sequence[Box], mode: RegionMode = "pooled") -> NDArray[np.float32]:
+        """Return the embedding of one box in each image, (images, dimension), of unit length (ChEX, supp. E.4)."""
+        arrays = as_images(images)
+        check_boxes(boxes, arrays)
+        if mode == "cropped":
+            return self.encode_image([crop(image, box) for image, box in zip(arrays, boxes, strict=True)])
+        embeddings = [torch.zeros(0, self.config.dimension)]
+        done = 0
+        with self.eval_mode():
+            for encoded, extents in self.encode_in_batches(arrays):
+                weights = box_weights(boxes[done : done + len(extents)], extents, self.image_encoder.grid)
+                patches = encoded.patch_embeddings.float()
+                embeddings.append(torch.einsum("nrc,ndrc->nd", weights.to(patches.device), patches).cpu())
+                done += len(extents)
+        return normalize(torch.cat(embeddings), dim=-1).numpy()
+
+    def prompt_probabilities(
+        self, embeddings: NDArray[np.float32], findings: Sequence[str], scale: float
+    ) -> NDArray[np.float32]:
+        """Return the probability of findings, (n, findings), from embeddings (n, dimension) of unit length.
+
+        It is the softmax over the scaled cosines with the mean embedding of the positive prompts and with that of the
+        negative ones.
+        """
+        positive = self.encode_prompts([positive_prompts(name) for name in findings])
+        negative = self.encode_prompts([negative_prompts(name) for name in findings])
+        return torch.from_numpy(scale * (embeddings @ (positive - negative).T)).sigmoid().numpy()
+
+    def ground(self, images: Images, phrases: Phrases) -> list[Grounding]:
+        """Return the heatmap of each phrase in its image."""
+        raise NotImplementedError
+
+    def detect(
+        self, images: Images, findings: str | Sequence[str], rule: BoxRule | None = None
+    ) -> list[list[ScoredBox]]:
+        """Return boxes around the high values of the map of each finding's prompt (ChEX, supp. E.4).
+
+        A box's score is the mean of the map in the box.
+        """
+        arrays, names = as_images(images), as_list(findings)
+        prompts = [positive_prompts(name)[0] for name in names]
+        pairs = [image for image in arrays for _ in names], prompts * len(arrays)
+        found = iter(self.ground_boxes(*pairs, rule or BoxRule(score="box")))
+        return [[ScoredBox(one.box, one.score, name) for name in names for one in next(found)] for _ in arrays]
+
+    def ground_boxes(self, images: Sequence[Image], texts: Sequence[str], rule: BoxRule) -> list[Sequence[ScoredBox]]:
+        """Return the boxes of each text in its image."""
+        heatmaps = [grounding.heatmap for grounding in self.ground(images, texts)]
+        return [() if heatmap is None else boxes_of(heatmap, rule) for heatmap in heatmaps]
 
     def encode_in_batches(self, images: Sequence[Image]) -> Iterator[tuple[ImageEmbeddings, list[Extent]]]:
         """Yield the embeddings of some images at a time, and the extents of their squares."""

@@ -135,11 +135,11 @@ def test_the_map_of_a_letterboxed_image_lies_on_the_square_around_it(model: Clas
 def test_a_phrase_asks_for_the_findings_it_names_or_their_nearest_broader_ones(
     model: Classifier, phrase: str, columns: list[int]
 ) -> None:
-    assert model.columns_of(phrase) == columns
+    assert model.columns.of_phrase(phrase) == columns
 
 
 def test_findings_given_with_a_phrase_come_before_its_words(model: Classifier) -> None:
-    assert model.columns_of(Phrase("a nodule", findings={"Cardiomegaly": Polarity.POSITIVE})) == [0]
+    assert model.columns.of_phrase(Phrase("a nodule", findings={"Cardiomegaly": Polarity.POSITIVE})) == [0]
 
 
 def test_a_phrase_without_a_known_finding_gets_an_empty_map_and_full_abstention(model: Classifier) -> None:

@@ -58,7 +58,7 @@ def finding_masks(inputs: LossInputs) -> tuple[Tensor, Tensor]:
     phrase_masks = adaptive_avg_pool2d(phrases["masks"].float(), grid).clamp(0, 1)
     visible = (phrases["has_mask"].bool() & (phrases["present"] == 1)).tolist()
     for phrase, (text, image) in enumerate(zip(phrases["texts"], phrases["image_indices"], strict=True)):
-        for column in inputs.model.columns_of(text) if visible[phrase] else ():
+        for column in inputs.model.columns.of_phrase(text) if visible[phrase] else ():
             masks[image, column] = torch.maximum(masks[image, column], phrase_masks[phrase])
             known[image, column] = True
     return masks, known

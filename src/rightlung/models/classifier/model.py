@@ -11,7 +11,6 @@ the control for models that claim to understand them.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -21,22 +20,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rightlung.core import Extent, Grounding, Image, InputError, Phrase
-from rightlung.core.errors import unknown_name
-from rightlung.explain import as_heatmaps
-from rightlung.lexicon import find
-from rightlung.lexicon.findings import broader_findings
+from rightlung.core import Box, Extent, Grounding, Image, InputError, ScoredBox
+from rightlung.explain import BoxRule, as_heatmaps, boxes_of
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.classifier.losses import LOSSES, LossInputs
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredModel, check_losses
+from rightlung.models.findings import FindingColumns
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_all
+from rightlung.models.roi import box_weights, check_boxes
 
 IMAGE_BATCH_SIZE = 32
 RESNET_18 = {"embedding_size": 64, "hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"}
-_WORD = re.compile(r"[^\W_]+(?:[-/'][^\W_]+)*")
-_LONGEST_NAME = 6  # words
 
 
 @dataclass(frozen=True)
@@ -59,10 +55,7 @@ class ClassifierConfig:
     save_dtype: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
-        if not self.findings:
-            raise InputError("findings must name at least one finding")
-        if repeated := next((name for name in self.findings if self.findings.count(name) > 1), None):
-            raise InputError(f"findings: {repeated!r} is given more than once")
+        FindingColumns(self.findings)  # raises for missing or repeated ones
         if not (math.isfinite(self.sharpness) and self.sharpness > 0):
             raise InputError(f"sharpness must be a positive number; got {self.sharpness!r}")
         check_losses(self.losses, LOSSES)
@@ -81,23 +74,24 @@ class Classifier(ConfiguredModel):
         self.image_encoder = ImageEncoder(config.image, len(config.findings), global_embedding=False)
         self.config = replace(config, image=self.image_encoder.config)
         self.losses = nn.ModuleDict({name: LOSSES[name]() for name in config.losses})
-        self._columns = {name: column for column, name in enumerate(config.findings)}
-        self._by_meaning = {
-            meaning.name: column for name, column in self._columns.items() if (meaning := find(name)) is not None
-        }
+        self.columns = FindingColumns(config.findings)
 
     @property
     def findings(self) -> tuple[str, ...]:
         """The findings, in the order of the logits."""
         return self.config.findings
 
-    def pool(self, cell_logits: Tensor) -> Tensor:
-        """Pool the logits of cells (n, k, rows, cols) to those of images (n, k)."""
+    def pool(self, cell_logits: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Pool the logits of cells (n, k, rows, cols) to those of images (n, k).
+
+        ``weights`` (n, rows, cols) with a sum of 1 are those of a region of each image.
+        """
         flat = cell_logits.flatten(2).float()  # exponentials of sharpened logits exceed half precision
+        of_cells = torch.full_like(flat[:, :1], 1 / flat.shape[2]) if weights is None else weights.flatten(1)[:, None]
         if self.config.pooling == "mean":
-            return flat.mean(dim=2)
+            return (flat * of_cells).sum(dim=2)
         sharpness = self.config.sharpness
-        return (torch.logsumexp(flat * sharpness, dim=2) - math.log(flat.shape[2])) / sharpness
+        return torch.logsumexp(flat * sharpness + of_cells.log(), dim=2) / sharpness
 
     # ---------------------------------------------------------------- training
 
@@ -116,17 +110,51 @@ class Classifier(ConfiguredModel):
 
     # ------------------------------------------------------------------ asking
 
-    def classify(self, images: Images, findings: str | Sequence[str] | None = None) -> NDArray[np.float32]:
-        """Return the probabilities of findings (all of them by default), (images, findings)."""
+    def classify(
+        self, images: Images, findings: str | Sequence[str] | None = None, boxes: Sequence[Box] | None = None
+    ) -> NDArray[np.float32]:
+        """Return the probabilities of findings (all of them by default), (images, findings).
+
+        With ``boxes``, one for each image, only the cells in the box are pooled (ChEX, supp. E.4).
+        """
         images, names = as_images(images), self.findings if findings is None else as_list(findings)
-        columns = [self._column(name) for name in names]
-        if None in columns:
-            raise unknown_name("finding of this classifier", names[columns.index(None)], self.findings)
+        columns = self.columns.all_columns(names)
+        if boxes is not None:
+            check_boxes(boxes, images)
         parts = [np.zeros((0, len(columns)), dtype=np.float32)]
+        done = 0
         with self.eval_mode():
-            for cell_logits, _ in self._cell_logits(images):
-                parts.append(self.pool(cell_logits)[:, columns].sigmoid().cpu().numpy())
+            for cell_logits, extents in self._cell_logits(images):
+                weights = None
+                if boxes is not None:
+                    own = boxes[done : done + len(extents)]
+                    weights = box_weights(own, extents, self.image_encoder.grid).to(cell_logits.device)
+                parts.append(self.pool(cell_logits, weights)[:, columns].sigmoid().cpu().numpy())
+                done += len(extents)
         return np.concatenate(parts)
+
+    def detect(
+        self, images: Images, findings: str | Sequence[str], rule: BoxRule | None = None
+    ) -> list[list[ScoredBox]]:
+        """Return boxes around the high values of each finding's class activation map, as CheXNet is evaluated.
+
+        A box's score is the mean of the map in the box, as a fraction of the map's maximum, times the probability of
+        the finding. Findings that the model does not know have no boxes.
+        """
+        rule, known = rule or BoxRule(score="box"), self.columns.known_columns(as_list(findings))
+        detected: list[list[ScoredBox]] = []
+        with self.eval_mode():
+            for cell_logits, extents in self._cell_logits(as_images(images)):
+                maps = self._activation(cell_logits)
+                maps = maps / maps.amax((2, 3), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
+                absent = 1.0 - self.pool(cell_logits).sigmoid()
+                found: list[list[ScoredBox]] = [[] for _ in extents]
+                for name, column in known.items():
+                    heatmaps = as_heatmaps(maps[:, column], extents, absent[:, column].tolist())
+                    for own, heatmap in zip(found, heatmaps, strict=True):
+                        own += [ScoredBox(one.box, one.score, name) for one in boxes_of(heatmap, rule)]
+                detected += found
+        return detected
 
     def ground(self, images: Images, phrases: Phrases) -> list[Grounding]:
         """Return the class activation map of the findings that each phrase names, added up if it names several.
@@ -136,61 +164,26 @@ class Classifier(ConfiguredModel):
         finding, nor a narrower one, gets an empty map and an abstention of 1.
         """
         images, phrases = as_pairs(images, phrases)
-        named = [self.columns_of(phrase) for phrase in phrases]
+        named = [self.columns.of_phrase(phrase) for phrase in phrases]
         groundings: list[Grounding] = []
         with self.eval_mode():
             for cell_logits, extents in self._cell_logits(images):
                 asked = torch.zeros(cell_logits.shape[:2], device=cell_logits.device)
                 for row, columns in enumerate(named[len(groundings) : len(groundings) + len(asked)]):
                     asked[row, columns] = 1.0
-                activation = (cell_logits - self._bias()).clamp_min(0) / cell_logits[0, 0].numel()
-                maps = (asked[:, :, None, None] * activation).sum(dim=1)
+                maps = (asked[:, :, None, None] * self._activation(cell_logits)).sum(dim=1)
                 absent = 1.0 - (asked * self.pool(cell_logits).sigmoid()).amax(dim=1)
                 groundings += [Grounding(heatmap) for heatmap in as_heatmaps(maps, extents, absent.tolist())]
         return groundings
 
-    def columns_of(self, phrase: Phrase | str) -> list[int]:
-        """Return the columns of a phrase's findings: those it carries, else those its words name."""
-        if isinstance(phrase, Phrase) and phrase.findings:
-            names = list(phrase.findings)
-        else:
-            names = _findings_named(phrase.text if isinstance(phrase, Phrase) else phrase)
-        columns = (self._column(name, broader=True) for name in names)
-        return sorted({column for column in columns if column is not None})
-
-    def _column(self, name: str, broader: bool = False) -> int | None:
-        """Return the column of a finding, or of the nearest broader one: a consolidation is an opacity."""
-        if name in self._columns:
-            return self._columns[name]
-        if (meaning := find(name)) is None:
-            return None
-        steps = (meaning.name, *(broader_findings(meaning.name) if broader else ()))
-        return next((self._by_meaning[step] for step in steps if step in self._by_meaning), None)
-
-    def _bias(self) -> Tensor:
-        """Return the part of the logits that is the same in every cell, (k, 1, 1)."""
+    def _activation(self, cell_logits: Tensor) -> Tensor:
+        """Return what cells add to the logits of the image, (n, k, rows, cols), without the negative part."""
         layers: Any = self.image_encoder.patch_projections
-        return torch.stack([layer.bias for layer in layers]).sum(0)[:, None, None]
+        bias = torch.stack([layer.bias for layer in layers]).sum(0)[:, None, None]  # the same in every cell
+        return (cell_logits - bias).clamp_min(0) / cell_logits[0, 0].numel()
 
     def _cell_logits(self, images: Sequence[Image]) -> Iterator[tuple[Tensor, list[Extent]]]:
         """Yield the logits (n, k, rows, cols) of some images at a time, and the extents of their grids."""
         for start in range(0, len(images), IMAGE_BATCH_SIZE):
             squares, extents = letterbox_all(images[start : start + IMAGE_BATCH_SIZE], self.config.image.size)
             yield self.image_encoder.patches(squares[:, None].to(self.device)).float(), extents
-
-
-def _findings_named(text: str) -> list[str]:
-    """Return the canonical findings whose names or synonyms occur in a text, the longest name at each position."""
-    words = _WORD.findall(text)
-    found: list[str] = []
-    start = 0
-    while start < len(words):
-        for length in range(min(_LONGEST_NAME, len(words) - start), 0, -1):
-            meaning = find(" ".join(words[start : start + length]))
-            if meaning is not None:
-                found.append(meaning.name)
-                start += length
-                break
-        else:
-            start += 1
-    return found

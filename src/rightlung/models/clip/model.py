@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rightlung.core import Grounding, Phrase
+from rightlung.core import Box, Extent, Grounding, Image, Phrase, ScoredBox
 from rightlung.core.checks import check_text
-from rightlung.core.errors import InputError
-from rightlung.explain import as_heatmaps, shifted
-from rightlung.lexicon import negative_prompts, positive_prompts
+from rightlung.explain import BoxRule, as_heatmaps, boxes_of, shifted
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.clip.config import ClipConfig
 from rightlung.models.clip.losses import LOSSES, LossInputs
-from rightlung.models.dual_encoder import DualEncoder, paired_scores
+from rightlung.models.dual_encoder import DualEncoder, RegionMode, paired_scores
 from rightlung.models.inputs import Images, Phrases, as_list, as_pairs
 
 
@@ -74,44 +72,51 @@ class Clip(DualEncoder):
         """
         images, phrases = as_pairs(images, phrases)
         texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
-        answers: dict[int, Grounding] = {}
+        cosines = self._cosine_maps(images, texts)
+        maps = [(shifted(values[None], self.config.heatmap_shift), [extent]) for values, extent in cosines]
+        return [Grounding(as_heatmaps(*one)[0]) for one in maps]
+
+    def ground_boxes(self, images: Sequence[Image], texts: Sequence[str], rule: BoxRule) -> list[Sequence[ScoredBox]]:
+        """Return the boxes of each text; thresholds apply to the cosines above their minimum, scores are cosines."""
+        found: list[Sequence[ScoredBox]] = []
+        for cosines, extent in self._cosine_maps(images, texts):
+            lowest = float(cosines.min())
+            (heatmap,) = as_heatmaps(cosines[None] - lowest, [extent])
+            found.append([ScoredBox(one.box, one.score + lowest) for one in boxes_of(heatmap, rule)])
+        return found
+
+    def _cosine_maps(self, images: Sequence[Image], texts: Sequence[str]) -> list[tuple[Tensor, Extent]]:
+        """Return the cosine of each text with the patches of its image, (rows, cols), and where these lie."""
+        answers: dict[int, tuple[Tensor, Extent]] = {}
         with self.eval_mode():
             for embeddings, extents, batches in self.encode_pairs(images):
                 patches = normalize(embeddings.patch_embeddings.flatten(2).transpose(1, 2).float(), dim=-1)
                 for pairs, rows in batches:
                     sentences = self.embed_texts([texts[pair] for pair in pairs]).global_embedding.float()
                     cosines = paired_scores(normalize(sentences, dim=-1)[:, None], patches, rows)
-                    maps = shifted(cosines.reshape(-1, *self.image_encoder.grid), self.config.heatmap_shift)
-                    heatmaps = as_heatmaps(maps, [extents[row] for row in rows])
-                    answers |= {pair: Grounding(one) for pair, one in zip(pairs, heatmaps, strict=True)}
+                    maps = cosines.reshape(-1, *self.image_encoder.grid)
+                    places = [extents[row] for row in rows]
+                    answers |= dict(zip(pairs, zip(maps, places, strict=True), strict=True))
         return [answers[pair] for pair in range(len(texts))]
 
     def similarity(self, images: Images, texts: str | Sequence[str]) -> Similarities:
         """Return the cosine of every image with every text."""
         return Similarities(self.encode_image(images) @ self.encode_text(texts).T)
 
-    def encode_prompts(self, prompts: Sequence[Sequence[str]]) -> NDArray[np.float32]:
-        """Return one vector of unit length for each group of prompts, (groups, dimension): their mean embedding."""
-        if not all(prompts):
-            raise InputError("every group of prompts needs at least one prompt")
-        embeddings = self.encode_text([prompt for group in prompts for prompt in group])
-        ends = np.cumsum([len(group) for group in prompts])[:-1]
-        means = [group.mean(axis=0) for group in np.split(embeddings, ends)] if prompts else []
-        vectors = np.array(means, dtype=np.float32).reshape(len(means), self.config.dimension)
-        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        return unit
+    def classify(
+        self,
+        images: Images,
+        findings: str | Sequence[str],
+        boxes: Sequence[Box] | None = None,
+        mode: RegionMode = "pooled",
+    ) -> NDArray[np.float32]:
+        """Return the probability of each finding, (images, findings), from the findings' prompts.
 
-    def classify(self, images: Images, findings: str | Sequence[str]) -> NDArray[np.float32]:
-        """Return the probability of each finding in each image, (images, findings), from the findings' prompts.
-
-        It is the softmax over the image's scaled cosines with the mean embedding of the positive prompts and with that
-        of the negative ones.
+        It is that of the whole image or, with ``boxes``, of one box in each, whose patches are ``pooled`` or which is
+        ``cropped``.
         """
-        names = as_list(findings)
-        positive = self.encode_prompts([positive_prompts(name) for name in names])
-        negative = self.encode_prompts([negative_prompts(name) for name in names])
-        margins = self.scale.detach().cpu() * torch.from_numpy(self.encode_image(images) @ (positive - negative).T)
-        return margins.sigmoid().numpy()
+        embeddings = self.encode_image(images) if boxes is None else self.encode_regions(images, boxes, mode)
+        return self.prompt_probabilities(embeddings, as_list(findings), self.scale.item())
 
     def retrieve_texts(self, images: Images, texts: Sequence[str], count: int | None = None) -> NDArray[np.intp]:
         """Return the indices of the texts most similar to each image, (images, count), the best first."""

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rightlung.core import Grounding, Phrase
+from rightlung.core import Box, Grounding, Phrase
 from rightlung.core.checks import check_text
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.contrastive import cosine_similarity
-from rightlung.models.dual_encoder import PAIR_BATCH_SIZE, DualEncoder, paired_scores
+from rightlung.models.dual_encoder import PAIR_BATCH_SIZE, DualEncoder, RegionMode, paired_scores
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import attend, local_similarity
@@ -30,6 +30,7 @@ from rightlung.models.gloria.config import GloriaConfig
 from rightlung.models.gloria.losses import LOSSES, LossInputs
 from rightlung.models.gloria.losses.contrastive import sentence_similarity
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
+from rightlung.models.roi import check_boxes, crop
 
 
 class Gloria(DualEncoder):
@@ -145,13 +146,26 @@ class Gloria(DualEncoder):
                 local[rows] = torch.cat([self._local_similarity(some, keys).T for some in text_batches], dim=1).cpu()
         return Similarities(global_similarity, local)
 
-    def classify(self, images: Images, findings: str | Sequence[str]) -> NDArray[np.float32]:
+    def classify(
+        self,
+        images: Images,
+        findings: str | Sequence[str],
+        boxes: Sequence[Box] | None = None,
+        mode: RegionMode = "pooled",
+    ) -> NDArray[np.float32]:
         """Return a score for each image and finding, (images, findings), from the findings' prompts.
 
         With a no-attention token: one minus the abstention, averaged over the positive prompts. Without: the softmax
-        over the mean cosines of the positive and the negative prompts.
+        over the mean cosines of the positive and the negative prompts. With ``boxes``, one for each image, it is that
+        of the ``cropped`` box or, for the ``pooled`` patches of the box, always the softmax.
         """
         images, findings = as_images(images), as_list(findings)
+        if boxes is not None and mode == "pooled":
+            regions = self.encode_regions(images, boxes)
+            return self.prompt_probabilities(regions, findings, self.config.global_temperature)
+        if boxes is not None:
+            check_boxes(boxes, images)
+            images = [crop(image, box) for image, box in zip(images, boxes, strict=True)]
         if not images or not findings:
             return np.zeros((len(images), len(findings)), dtype=np.float32)
         has_token = self.no_attention_token is not None

@@ -1,0 +1,43 @@
+"""Regions of interest: how much of each cell of a grid a box covers, and crops of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rightlung.core import Box, Extent, Image, InputError, Size
+
+
+def check_boxes(boxes: Sequence[Box], images: Sequence[Image]) -> None:
+    """Refuse another number of boxes than one for each image."""
+    if len(boxes) != len(images):
+        raise InputError(f"expected one box for each image; got {len(images)} images and {len(boxes)} boxes")
+
+
+def box_weights(boxes: Sequence[Box], extents: Sequence[Extent], grid: Size) -> Tensor:
+    """Return the weights (n, rows, cols) of a mean over a box: the share that each cell has of the box's area.
+
+    ``extents`` says where the grid lies in each image.
+
+    >>> box_weights([Box(0.25, 0, 1, 0.5)], [Extent()], (2, 2))
+    tensor([[[0.3333, 0.6667],
+             [0.0000, 0.0000]]])
+    """
+    corners = [Extent.crop(box).seen_from(extent).as_tuple() for box, extent in zip(boxes, extents, strict=True)]
+    x0, y0, x1, y1 = torch.tensor(corners).reshape(-1, 4, 1).unbind(1)
+    down, across = _overlaps(y0, y1, grid[0]), _overlaps(x0, x1, grid[1])
+    covered = down[:, :, None] * across[:, None, :]
+    return covered / covered.sum((1, 2), keepdim=True)
+
+
+def _overlaps(low: Tensor, high: Tensor, count: int) -> Tensor:
+    """Return how much of each of ``count`` equal parts of 0 to 1 lies between low and high, (n, 1) each."""
+    parts = torch.arange(count)
+    return (torch.minimum(high, (parts + 1) / count) - torch.maximum(low, parts / count)).clamp_min(0)
+
+
+def crop(image: Image, box: Box) -> Image:
+    """Return the pixels in a box, at least one."""
+    return image[box.pixel_slices((image.shape[0], image.shape[1]))]
