@@ -22,6 +22,7 @@ BUILT_IN = {
     "chex": "rightlung.models.chex:Chex",
     "classifier": "rightlung.models.classifier:Classifier",
     "clip": "rightlung.models.clip:Clip",
+    "conditional-detr": "rightlung.models.detr:ConditionalDetr",
     "gloria": "rightlung.models.gloria:Gloria",
     "uniter": "rightlung.models.uniter:Uniter",
 }
