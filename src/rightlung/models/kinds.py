@@ -24,6 +24,7 @@ BUILT_IN = {
     "clip": "rightlung.models.clip:Clip",
     "conditional-detr": "rightlung.models.detr:ConditionalDetr",
     "gloria": "rightlung.models.gloria:Gloria",
+    "reporter": "rightlung.models.reporter:PlainReporter",
     "uniter": "rightlung.models.uniter:Uniter",
 }
 IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
