@@ -19,6 +19,7 @@ from rightlung.core.errors import unknown_name
 
 ENTRY_POINTS = "rightlung.models"
 BUILT_IN = {
+    "adpd": "rightlung.models.adpd:Adpd",
     "chex": "rightlung.models.chex:Chex",
     "classifier": "rightlung.models.classifier:Classifier",
     "clip": "rightlung.models.clip:Clip",
