@@ -24,8 +24,10 @@ BUILT_IN = {
     "classifier": "rightlung.models.classifier:Classifier",
     "clip": "rightlung.models.clip:Clip",
     "conditional-detr": "rightlung.models.detr:ConditionalDetr",
+    "frequent-text": "rightlung.models.blind.texts:FrequentText",
     "gloria": "rightlung.models.gloria:Gloria",
     "reporter": "rightlung.models.reporter:PlainReporter",
+    "retrieval": "rightlung.models.retrieval:Retrieval",
     "uniter": "rightlung.models.uniter:Uniter",
 }
 IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
