@@ -17,7 +17,9 @@ extents = st.sampled_from([Extent(), Extent(-0.5, 0.0, 1.5, 1.0), Extent(0.25, 0
 
 
 @settings(deadline=None, max_examples=80)
-@given(values, extents, st.floats(0, 1), st.sampled_from(["bilinear", "nearest"]), st.sampled_from(["max", "mean"]))
+@given(
+    values, extents, st.floats(0, 1), st.sampled_from(["bilinear", "nearest"]), st.sampled_from(["max", "mean", "box"])
+)
 def test_boxes_cover_what_is_above_the_threshold_in_order_of_scores(
     cells: np.ndarray, extent: Extent, threshold: float, mode: str, score: str
 ) -> None:
@@ -140,3 +142,9 @@ def test_a_peak_of_a_map_finer_than_the_usual_size_is_not_missed() -> None:
 def test_a_rule_that_makes_no_sense_is_named(options: dict[str, object], part: str) -> None:
     with pytest.raises(InputError, match=part):
         BoxRule(**options)  # type: ignore[arg-type]
+
+
+def test_a_score_is_of_the_component_or_of_its_whole_box() -> None:
+    corner = Heatmap([[2, 0], [4, 4]])
+    rules = [BoxRule(mode="nearest", score=score) for score in ("max", "mean", "box")]  # type: ignore[arg-type]
+    assert [boxes_of(corner, rule)[0].score for rule in rules] == pytest.approx([4.0, 10 / 3, 2.5])

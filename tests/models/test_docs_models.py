@@ -77,3 +77,11 @@ def test_a_trusted_pickle_is_converted_as_the_page_says(own: Path) -> None:
     exec(compile(block("torch.load"), str(PAGE), "exec"), {})
     converted = load_file("weights.safetensors")
     assert all(torch.equal(converted[name], weights[name]) for name in weights)
+
+
+def test_baselines_are_made_of_studies_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block("Retrieval.fit").replace("count=20", "count=4"), str(PAGE), "exec"), {})
+    image = rightlung.open_source("phantom?count=1&seed=8&size=64")[0].image
+    for folder in ("runs/retrieval", "runs/frequent-text"):
+        assert rightlung.load(folder).report([image])[0].text

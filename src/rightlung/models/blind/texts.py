@@ -18,9 +18,9 @@ ANYTHING = ""
 """The subject of every sentence."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class FrequentText(Pretrained):
-    """Answer with the most frequent sentence about what a query names, and with the most frequent report.
+    """The most frequent sentence about what a query names, and the most frequent report, without the image.
 
     ``sentences`` are those by finding or region, and that of all (`ANYTHING`), which answers all other queries.
     """

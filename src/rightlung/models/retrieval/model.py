@@ -32,7 +32,10 @@ CANDIDATES = 64
 
 
 class Retrieval(Pretrained):
-    """An `Embedder` and a bank of sentences with their embeddings (sentences, dimension), of unit length."""
+    """Sentences of a bank that are nearest to an image or region, by any model that embeds images and texts.
+
+    ``embeddings`` (sentences, dimension) are those of the sentences; by default they are computed.
+    """
 
     kind: ClassVar[str] = "retrieval"
 
