@@ -146,5 +146,5 @@ def test_a_rule_that_makes_no_sense_is_named(options: dict[str, object], part: s
 
 def test_a_score_is_of_the_component_or_of_its_whole_box() -> None:
     corner = Heatmap([[2, 0], [4, 4]])
-    rules = [BoxRule(mode="nearest", score=score) for score in ("max", "mean", "box")]  # type: ignore[arg-type]
+    rules = [BoxRule(mode="nearest", score=score) for score in ("max", "mean", "box")]
     assert [boxes_of(corner, rule)[0].score for rule in rules] == pytest.approx([4.0, 10 / 3, 2.5])

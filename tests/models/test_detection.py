@@ -41,7 +41,7 @@ def test_a_hand_made_map_of_the_classifier_becomes_a_box_with_the_probability_in
     cells = torch.zeros(1, 2, 4, 4)
     cells[0, 0, 1:3, 2] = 8.0
     for layer in model.image_encoder.patch_projections:
-        torch.nn.init.zeros_(layer.bias)  # type: ignore[union-attr, arg-type]
+        torch.nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     model.image_encoder.patches = lambda images: cells.expand(len(images), -1, -1, -1)  # type: ignore[method-assign]
     (found,) = model.detect([tiny.picture(0, (64, 64))], ["nodule", "cardiomegaly", "scoliosis"])
     (one,) = found  # the map of cardiomegaly is empty, and scoliosis is not known

@@ -79,7 +79,7 @@ def test_it_learns_where_a_region_is_and_what_it_shows(loss: str) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(60):
         optimizer.zero_grad()
-        sum(model(given).values()).backward()  # type: ignore[union-attr]
+        sum(model(given).values()).backward()
         optimizer.step()
     with torch.no_grad():
         found = model.eval().find(given.images)

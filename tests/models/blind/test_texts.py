@@ -33,10 +33,12 @@ def test_a_query_is_answered_with_the_most_frequent_sentence_about_its_subject()
     ]  # fmt: skip
 
 
-def test_the_report_is_the_most_frequent_or_that_of_the_most_frequent_sentences(tmp_path: Path) -> None:
+def test_the_report_is_the_most_frequent_or_the_most_like_the_others(tmp_path: Path) -> None:
     assert FrequentText.fit(studies(*REPORTS, REPORTS[3])).report([IMAGE])[0].text == REPORTS[3]
     model = FrequentText.fit(studies(*REPORTS))
-    assert [one.text for one in model.report([IMAGE, IMAGE])] == [REPORTS[2]] * 2  # 3 + 2 of two sentences
+    assert [one.text for one in model.report([IMAGE, IMAGE])] == [
+        REPORTS[2]
+    ] * 2  # all of its sentences occur elsewhere
     save_model(model, tmp_path / "frequent")
     assert load_folder(tmp_path / "frequent") == model
     with pytest.raises(InputError, match="no study has a report"):

@@ -77,7 +77,7 @@ def test_images_with_unknown_boxes_teach_nothing() -> None:
     model = create()
     losses = model(batch(known=False))
     assert [value.item() for value in losses.values()] == [0.0] * 3
-    sum(losses.values()).backward()  # type: ignore[union-attr]
+    sum(losses.values()).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 

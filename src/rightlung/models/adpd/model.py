@@ -87,7 +87,7 @@ class Adpd(ConfiguredModel):
         self.config = replace(config, image=self.image_encoder.config)
         part: Any = config  # it has those of ChEX's fields that the detector reads
         self.detector = PromptDetector(part)
-        self.detector.score_head = nn.Identity()  # every region is there, so that its score is not used
+        self.detector.score_head = nn.Sequential()  # every region is there, so that its score is not used
         self.queries = nn.Parameter(torch.randn(len(IMAGENOME_REGIONS), config.dimension))
         self.head = nn.Linear(config.dimension, len(config.findings))
         nn.init.constant_(self.head.bias, -4.0)  # findings are rare, and the image has 29 chances to have one

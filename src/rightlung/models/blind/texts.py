@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rightlung.core import InputError, Query, Report, Study
 from rightlung.lexicon.labeller import read_report, read_sentence
+from rightlung.models.blind.constants import ConstantText
 from rightlung.models.hub import Pretrained
 from rightlung.models.inputs import Images, as_images
 
@@ -32,28 +33,19 @@ class FrequentText(Pretrained):
 
     @classmethod
     def fit(cls, studies: Iterable[Study]) -> Self:
-        """Count the texts of studies: those of other patients than the ones to be asked about.
-
-        Of equally frequent reports, the one with the more frequent sentences is taken.
-        """
+        """Count the texts of studies: those of other patients than the ones to be asked about."""
         counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        reports: dict[str, int] = {}
-        read = {}
-        for report in (study.report for study in studies if study.report is not None and study.report.text.strip()):
-            reports[report.text] = reports.get(report.text, 0) + 1
-            read[report.text] = read_report(report)
-            for sentence in read[report.text]:
-                for subject in (ANYTHING, *sentence.findings, *sentence.regions):
-                    counts[subject][sentence.text] += 1
+        reports = ConstantText()
+        for study in studies:
+            if study.report is not None and study.report.text.strip():
+                reports.add(study.patient or study.id, study.report.text)
+                for sentence in read_report(study.report):
+                    for subject in (ANYTHING, *sentence.findings, *sentence.regions):
+                        counts[subject][sentence.text] += 1
         if not counts:
             raise InputError("no study has a report with a sentence that describes the image")
-
-        def typicality(text: str) -> tuple[int, float]:
-            frequencies = [counts[ANYTHING][sentence.text] for sentence in read[text]]
-            return reports[text], sum(frequencies) / max(len(frequencies), 1)
-
         most = {subject: max(sorted(own), key=own.__getitem__) for subject, own in counts.items()}
-        return cls(max(sorted(reports), key=typicality), most)
+        return cls(reports.text(None) or "", most)
 
     def describe(self, images: Images, queries: Query | Sequence[Query]) -> list[str]:
         """Return the most frequent sentence about the first finding, else the first region, that each query names."""

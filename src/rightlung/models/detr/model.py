@@ -161,7 +161,8 @@ def _build_detector(config: DetrConfig) -> Any:
         "num_queries": BOXES_PER_IMAGE, "auxiliary_loss": True, **config.options,
         "backbone_config": replaced, "num_labels": len(config.findings),
     }  # fmt: skip
-    detector: Any = ConditionalDetrForObjectDetection(build_config("conditional_detr", options, "detector"))
+    described: Any = build_config("conditional_detr", options, "detector")
+    detector: Any = ConditionalDetrForObjectDetection(described)
     encoder = ImageEncoder(config.image, detector.config.d_model, global_embedding=False)
     detector.model.backbone, detector.model.input_projection = _FeatureMap(encoder), nn.Identity()
     # As in the released code; with those of `transformers`, all queries begin in the middle of the image.

@@ -50,8 +50,9 @@ class Retrieval(Pretrained):
             raise InputError(f"retrieval needs encode_image and encode_text, which a {type(embedder).__name__} lacks")
         if not sentences:
             raise InputError("retrieval needs at least one sentence")
-        self.embedder, self.sentences = embedder, list(sentences)
-        self.embeddings = _unit(embedder.encode_text(self.sentences) if embeddings is None else embeddings)
+        self.embedder: Any = embedder
+        self.sentences = list(sentences)
+        self.embeddings = _unit(self.embedder.encode_text(self.sentences) if embeddings is None else embeddings)
         if len(self.embeddings) != len(self.sentences):
             raise InputError(f"got {len(self.embeddings)} embeddings for {len(self.sentences)} sentences")
         self.settings = ReportSettings(max_sentences=sentences_per_report)
