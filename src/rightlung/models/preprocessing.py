@@ -5,7 +5,7 @@ Training and inference share these functions, so that they cannot drift apart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -42,6 +42,15 @@ def letterbox_all(images: Sequence[NDArray[np.float32]], size: int) -> tuple[tor
     if not squares:
         return torch.zeros(0, size, size), []
     return torch.stack([square for square, _ in squares]), [extent for _, extent in squares]
+
+
+def letterbox_batches(
+    images: Sequence[NDArray[np.float32]], size: int, device: torch.device, count: int = 16
+) -> Iterator[tuple[torch.Tensor, list[Extent]]]:
+    """Yield the squares (n, 1, size, size) of at most ``count`` images at a time, and their extents."""
+    for begin in range(0, len(images), count):
+        squares, extents = letterbox_all(images[begin : begin + count], size)
+        yield squares[:, None].to(device), extents
 
 
 def standardise(images: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ overlapping regions are not fused here; apply non-maximum suppression to the box
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rightlung.core import Box, Extent, Image, InputError, ScoredBox
+from rightlung.core import Box, InputError, ScoredBox
 from rightlung.core.checks import check_limits
 from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.models.base import Gather, TrainingBatch
@@ -30,10 +30,9 @@ from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredModel, check_losses
 from rightlung.models.findings import FindingColumns
 from rightlung.models.inputs import Images, as_images, as_list
-from rightlung.models.preprocessing import letterbox_all
+from rightlung.models.preprocessing import letterbox_batches
 from rightlung.models.roi import check_boxes
 
-IMAGE_BATCH_SIZE = 16
 LOSSES = ("region_boxes", "region_findings", "image_findings")
 
 
@@ -117,7 +116,7 @@ class Adpd(ConfiguredModel):
         """
         known, detected = self.columns.known_columns(as_list(findings)), []
         with self.eval_mode():
-            for squares, extents in self._squares(as_images(images)):
+            for squares, extents in letterbox_batches(as_images(images), self.config.image.size, self.device):
                 found = self.find(squares)
                 scores = found.logits.sigmoid()
                 for row, extent in enumerate(extents):
@@ -141,7 +140,7 @@ class Adpd(ConfiguredModel):
             check_boxes(boxes, arrays)
         parts, done = [torch.zeros(0, len(columns))], 0
         with self.eval_mode():
-            for squares, extents in self._squares(arrays):
+            for squares, extents in letterbox_batches(arrays, self.config.image.size, self.device):
                 if boxes is None:
                     logits = image_logits(self.find(squares).logits)
                 else:
@@ -152,11 +151,6 @@ class Adpd(ConfiguredModel):
                 parts.append(logits[:, columns].sigmoid().cpu())
                 done += len(extents)
         return torch.cat(parts).numpy()
-
-    def _squares(self, images: Sequence[Image]) -> Iterator[tuple[Tensor, list[Extent]]]:
-        for begin in range(0, len(images), IMAGE_BATCH_SIZE):
-            squares, extents = letterbox_all(images[begin : begin + IMAGE_BATCH_SIZE], self.config.image.size)
-            yield squares[:, None].to(self.device), extents
 
 
 def image_logits(region_logits: Tensor) -> Tensor:

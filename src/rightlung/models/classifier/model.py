@@ -28,7 +28,7 @@ from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredModel, check_losses
 from rightlung.models.findings import FindingColumns
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
-from rightlung.models.preprocessing import letterbox_all
+from rightlung.models.preprocessing import letterbox_batches
 from rightlung.models.roi import box_weights, check_boxes
 
 IMAGE_BATCH_SIZE = 32
@@ -184,6 +184,5 @@ class Classifier(ConfiguredModel):
 
     def _cell_logits(self, images: Sequence[Image]) -> Iterator[tuple[Tensor, list[Extent]]]:
         """Yield the logits (n, k, rows, cols) of some images at a time, and the extents of their grids."""
-        for start in range(0, len(images), IMAGE_BATCH_SIZE):
-            squares, extents = letterbox_all(images[start : start + IMAGE_BATCH_SIZE], self.config.image.size)
-            yield self.image_encoder.patches(squares[:, None].to(self.device)).float(), extents
+        for squares, extents in letterbox_batches(images, self.config.image.size, self.device, IMAGE_BATCH_SIZE):
+            yield self.image_encoder.patches(squares).float(), extents

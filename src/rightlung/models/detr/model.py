@@ -23,9 +23,8 @@ from rightlung.models.encoders.configured import ConfiguredModel, check_losses
 from rightlung.models.encoders.pretrained import build_config
 from rightlung.models.findings import FindingColumns
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
-from rightlung.models.preprocessing import letterbox_all
+from rightlung.models.preprocessing import letterbox_batches
 
-IMAGE_BATCH_SIZE = 16
 BOXES_PER_IMAGE = 100
 """The most boxes that are returned for an image, as in the paper's evaluation."""
 LOSSES = {"classification": "loss_ce", "box_l1": "loss_bbox", "box_giou": "loss_giou"}
@@ -134,9 +133,8 @@ class ConditionalDetr(ConfiguredModel):
 
     def _found(self, images: Sequence[Image]) -> Iterator[tuple[Tensor, Tensor, Extent]]:
         """Yield the boxes (q, 4), by centre and size, of each image, their scores (q, findings), and its extent."""
-        for begin in range(0, len(images), IMAGE_BATCH_SIZE):
-            squares, extents = letterbox_all(images[begin : begin + IMAGE_BATCH_SIZE], self.config.image.size)
-            output = self.detector(squares[:, None].to(self.device))
+        for squares, extents in letterbox_batches(images, self.config.image.size, self.device):
+            output = self.detector(squares)
             yield from zip(output.pred_boxes.float(), output.logits.float().sigmoid(), extents, strict=True)
 
 

@@ -20,9 +20,8 @@ from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig, Language
 from rightlung.models.encoders.configured import ConfiguredTextModel, check_losses
 from rightlung.models.encoders.language import DecoderCondition, GenerationConfig, next_token_loss
 from rightlung.models.inputs import Images, as_images
-from rightlung.models.preprocessing import letterbox_all
+from rightlung.models.preprocessing import letterbox_batches
 
-IMAGE_BATCH_SIZE = 16
 LOSSES = ("report_generation",)
 NOTHING_WRITTEN = "No report was generated."
 
@@ -80,10 +79,9 @@ class PlainReporter(ConfiguredTextModel):
         arrays, texts = as_images(images), []
         settings = GenerationConfig(max_new_tokens=self.config.text.max_length - 1, beams=self.config.beams)
         with self.eval_mode():
-            for begin in range(0, len(arrays), IMAGE_BATCH_SIZE):
-                squares, _ = letterbox_all(arrays[begin : begin + IMAGE_BATCH_SIZE], self.config.image.size)
+            for squares, _ in letterbox_batches(arrays, self.config.image.size, self.device):
                 start = self.tokenizer.start(len(squares)).to(self.device)
-                condition = self._condition(squares[:, None].to(self.device))
+                condition = self._condition(squares)
                 texts += self.tokenizer.decode(self.language_model.generate(start, condition, settings))
         return [Report(text if text.strip() else NOTHING_WRITTEN) for text in texts]
 
