@@ -38,14 +38,17 @@ def said(result: subprocess.CompletedProcess[str], code: int = 0) -> str:
 def test_the_list_has_models_and_kinds(call: Run, shipped: Path) -> None:
     told = said(call("models"))
     (row,) = [line for line in told.splitlines() if line.split()[:1] == ["nodules"]]
-    assert row.split()[:5] == ["nodules", "classifier", "ground", "classify", "0.0"]
+    assert row.split()[:6] == ["nodules", "classifier", "ground", "classify", "detect", "0.0"]
     assert row.endswith("Nodules: a small classifier")
     assert "gloria" in told
     listed = found(call("models", "--json"))
     (model,) = listed["models"]
     assert model["size"] == sum(path.stat().st_size for path in (shipped / "nodules").iterdir())
-    assert (model["kind"], model["can"]) == ("classifier", ["ground", "classify"])
-    assert {kind["name"] for kind in listed["kinds"]} == {"chex", "classifier", "clip", "gloria", "uniter"}
+    assert (model["kind"], model["can"]) == ("classifier", ["ground", "classify", "detect"])
+    assert [kind["name"] for kind in listed["kinds"]] == [
+        "adpd", "chex", "classifier", "clip", "conditional-detr", "frequent-text", "gloria", "reporter", "retrieval",
+        "uniter",
+    ]  # fmt: skip
 
 
 def test_without_shipped_models_the_list_says_so(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +59,7 @@ def test_without_shipped_models_the_list_says_so(call: Run, tmp_path: Path, monk
 
 def test_one_model_is_described_by_name_and_by_folder(call: Run, shipped: Path) -> None:
     told = said(call("models", "nodules"))
-    for part in ("can: ground classify", '["nodule", "mass"]', "Trained on nothing."):
+    for part in ("can: ground classify detect", '["nodule", "mass"]', "Trained on nothing."):
         assert part in told
     assert told.count(NOT_A_MEDICAL_DEVICE) == 1
     assert f"{PARAMETERS:,} parameters" in told

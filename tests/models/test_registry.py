@@ -74,7 +74,7 @@ def test_without_shipped_models_the_list_has_none(tmp_path: Path, monkeypatch: p
 
 def test_shipped_models_are_listed_with_what_they_can_do_and_loaded_by_name(shipped: Path) -> None:
     labels, starter, own = list_models()
-    assert (labels.name, labels.kind, labels.can) == ("labels", "classifier", ("ground", "classify"))
+    assert (labels.name, labels.kind, labels.can) == ("labels", "classifier", ("ground", "classify", "detect"))
     assert labels.description == "A small classifier"
     assert labels.size == sum(path.stat().st_size for path in (shipped / "labels").iterdir())
     assert (starter.name, starter.kind, starter.can, starter.description) == ("starter", "anything", ("ground",), "")
@@ -107,7 +107,7 @@ def test_a_shipped_name_comes_before_a_folder_of_that_name(
 def test_every_built_in_kind_has_its_class() -> None:
     assert set(kinds.BUILT_IN) <= set(registry.kinds())
     assert registry.class_of("classifier") is Classifier
-    assert abilities(Classifier) == ("ground", "classify")
+    assert abilities(Classifier) == ("ground", "classify", "detect")
 
 
 def test_a_registered_kind_can_be_loaded_from_a_folder_and_by_its_name(tmp_path: Path, own_module: None) -> None:

@@ -22,7 +22,7 @@ MEAN = {"size": 64, "kind": "resnet", "options": RESNET, "pooling": "mean", "pyr
 
 
 def test_it_can_do_what_a_contrastive_model_can() -> None:
-    assert abilities(Clip) == ("match", "ground", "classify", "embed")
+    assert abilities(Clip) == ("match", "ground", "classify", "detect", "embed")
     assert create().reads("left pleural effusion").complete
 
 
