@@ -29,12 +29,13 @@ def rows(seeds: int = 1) -> pd.DataFrame:
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_claims_hold_fail_or_are_not_shown(seeds: int) -> None:
-    judged = {claim.text: (claim.verdict(found), found.value) for claim, found in compare(rows(seeds), SETTINGS)}
-    assert judged == {
-        "A coarse hint steers towards the queried side.": ("holds", pytest.approx(0.32)),
-        "A coarse hint improves localisation.": ("does not hold", pytest.approx(-0.098)),
-        "Negation makes localisation worse.": ("no difference shown", pytest.approx(0.0)),
+    judged = compare(rows(seeds), SETTINGS)
+    assert {claim.text: claim.verdict(found) for claim, found in judged} == {
+        "A coarse hint steers towards the queried side.": "holds",
+        "A coarse hint improves localisation.": "does not hold",
+        "Negation makes localisation worse.": "no difference shown",
     }
+    assert [found.value for _, found in judged] == pytest.approx([0.32, -0.098, 0.0])
 
 
 def test_what_was_not_asked_is_not_judged() -> None:

@@ -43,7 +43,9 @@ def cells(content: dict[str, Any], table: str) -> dict[str, list[Any]]:
 
 def test_the_page_has_the_tables_and_figures(content: dict[str, Any], done: Reproduced) -> None:
     assert done.left_out == ()
-    assert {"t2", "t3", "t4", "t5", "t6", "f5", "f6a", "f6b-queried", "f8", "f9", "maps"} <= content["tables"].keys()
+    assert {"t2", "t3", "t4", "t5", "t6", "f5", "f6a", "f6b-queried", "f8", "f9", "maps", "claims"} <= content[
+        "tables"
+    ].keys()
     assert [*cells(content, "t3")] == ["ChEX", "No-S"]
     assert [*cells(content, "t4")] == ["ChEX", "no text pretraining"]
     assert len(cells(content, "t6")) == 8
@@ -57,7 +59,7 @@ def test_our_numbers_stand_next_to_the_papers(content: dict[str, Any], plan: Pla
     printed = dict(zip(header, row, strict=True))
     assert printed["paper, ms-cxr"] == "50.66"  # the last of two: mAP of sentences
     assert "52.37" in json.dumps(cells(content, "t6")["anatomy positive, pathology yes"])
-    for name in ("SG, mIoU of boxes", "RC, weighted AUROC", "RE, F1, micro, 14", "RG, F1, micro, 14"):
+    for name in ("SG, mIoU of boxes", "OD, mAP", "RC, weighted AUROC", "RE, F1, micro, 14", "RG, F1, micro, 14"):
         assert 0 <= printed[name]["estimate"] <= 1, name
     page = (plan.out / "results.md").read_text()
     assert "52.37 in Table 6" in page
@@ -91,4 +93,12 @@ def test_runs_wait_for_the_run_that_trains_what_they_share(plan: Plan) -> None:
 
 def test_tables_of_instances_are_kept(plan: Plan, done: Reproduced) -> None:
     kept = {path.name for path in Path(plan.measures("chex")).glob("*.parquet")}
-    assert {"sg.parquet", "rc.parquet", "re.parquet", "rg.parquet", "re-by-name.parquet", "interactive.parquet"} <= kept
+    assert {
+        "sg.parquet",
+        "od.parquet",
+        "rc.parquet",
+        "re.parquet",
+        "rg.parquet",
+        "re-by-name.parquet",
+        "interactive.parquet",
+    } <= kept

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from types import SimpleNamespace
 from typing import Any
 
 from rightlung.asking.answerer import Answerer, NoAnswer
@@ -300,12 +299,7 @@ def ask_interactively(
     methods = {"ground": isinstance(model, Grounder), "describe": isinstance(model, Describer)}
     if not any(methods.values()):
         raise InputError(f"{type(model).__name__} implements neither ground nor describe; there is nothing to ask")
-    # An object with one method only, so that no phrase is described that is only to be located.
-    answerers = {
-        name: Answerer(SimpleNamespace(**{name: getattr(model, name)}), batch_size)
-        for name, there in methods.items()
-        if there
-    }
+    answerers = {name: Answerer(model, batch_size, method=name) for name, there in methods.items() if there}
     rest = iter(studies)
     while some := list(islice(rest, STUDIES_AT_ONCE)):
         for study in some:
@@ -335,11 +329,8 @@ def _questions(study: Study, findings: Sequence[str], method: str) -> Iterator[_
 
 
 def _add(asked: Interactive, one: _Asked, answer: dict[str, Any] | NoAnswer) -> None:
-    known: dict[str, Any] = {
-        "study": one.study.id,
-        "patient": one.study.patient or f"study {one.study.id}",
-        "finding": one.finding,
-    }
+    patient = one.study.patient or f"study {one.study.id}"
+    known: dict[str, Any] = {"study": one.study.id, "patient": patient, "finding": one.finding}
     if one.found is None:
         boxes = () if isinstance(answer, NoAnswer) else answer["grounding"].boxes
         if (name := nearest_region(boxes, one.study.regions)) is not None:

@@ -52,6 +52,7 @@ TASKS: Mapping[str, Task] = {
     "sg": Task(
         "SG", replace(find_protocol("chex-sg"), rules=("exact",)), "ms-cxr", ("box_miou", "sentence_map"),
     ),
+    "od": Task("OD", find_protocol("chex-od"), "vindr", ("map",)),
     "rc": Task("RC", find_protocol("chex-rc"), "cig", ("finding_auroc_weighted",)),
     "re": Task("RE", _RE, "cig", _RE.measures),
     "rg": Task("RG", _RG, "mimic", _RG.measures),
@@ -123,20 +124,20 @@ def _by_name(model: Describer, studies: list[Study]) -> list[Prediction]:
         (study, Question(Key(study.id, region_query(name), "none"), Query(REGIONS[name].spoken)))
         for study, name in pairs
     ]
-    return _answered(SimpleNamespace(describe=model.describe), asked)
+    return _answered(Answerer(model, method="describe"), asked)
 
 
 def _reports(model: Any, settings: Mapping[str, str], studies: list[Study]) -> list[Prediction]:
     """Write reports with a set of prompts (Table 6)."""
     chosen = model.report_settings(**settings)
     asked = [(study, Question(Key(study.id, IMAGE_QUERY, "none"), Query())) for study in studies]
-    return _answered(SimpleNamespace(report=lambda images: model.report(images, chosen)), asked)
+    return _answered(Answerer(SimpleNamespace(report=lambda images: model.report(images, chosen))), asked)
 
 
-def _answered(method: object, asked: list[tuple[Study, Question]]) -> list[Prediction]:
+def _answered(answerer: Answerer, asked: list[tuple[Study, Question]]) -> list[Prediction]:
     images = [study.image for study, _ in asked]
     questions = [question for _, question in asked]
     return [
         Prediction(*question.key, question.query, **({"error": found.reason} if isinstance(found, NoAnswer) else found))
-        for question, found in zip(questions, Answerer(method).answers(questions, images), strict=True)
+        for question, found in zip(questions, answerer.answers(questions, images), strict=True)
     ]

@@ -124,8 +124,8 @@ def task_tables(make: ChexTables) -> Iterator[Table]:
         return [(model.label, model.variant, model) for model in make.models(variants)]
 
     yield make.table(
-        "t2", "Table 2: the tasks", "In percent. SG: sentence grounding, RC and RE: classification and description of "
-        "regions, given their boxes, RG: reports. Detection (OD) is not measured here.",
+        "t2", "Table 2: the tasks", "In percent. SG: sentence grounding, OD: detection of findings, RC and RE: "
+        "classification and description of regions, given their boxes, RG: reports.",
         rows([WHOLE]), _task_columns(list(TASKS)), "2", [BOXES_AS_PREDICTED],
     )  # fmt: skip
     yield make.table(
@@ -174,7 +174,7 @@ def _of_chex(
 def interactive_tables(make: ChexTables) -> Iterator[Table]:
     """Yield the numbers of Figures 4b, 5b, 6a, 6b, 8 and 9."""
     hints = {"no hint": NO_HINT, "coarse hint": COARSE, "fine hint": FINE}
-    both = "of the finding's box on the other side, in images with one on each. Above 0, the queried box is nearer."
+    both = "of the finding's box on the other side, in images with one on each; 0 without a hint, as each is asked for."
     one = "of the opposite region, in images with a single box of a finding. Above 0, the finding is nearer."
     for name, title, caption, queries, measure in (
         ("f4", "Figure 4b: hints at one of two sides", f"gIoU with the queried box minus that {both}", hints,
@@ -259,12 +259,8 @@ def make_page(found: Measurements) -> Page:
     )  # fmt: skip
     sections = [
         Section("tasks", "Tasks and ablations", [OTHER_DATA, OVER_PATIENTS], parts=list(task_tables(make))),
-        Section(
-            "interactive",
-            "Interactive questions",
-            [_agreeing(make)],
-            parts=[*claims_part(make), *interactive_tables(make)],
-        ),
+        Section("claims", "Interactive questions: claims", [_agreeing(make)], parts=claims_part(make)),
+        Section("interactive", "Interactive questions", parts=list(interactive_tables(make))),
         Section("maps", "Maps next to the location prior", parts=[maps_table]),
         Section("seeds", "Effect of the training seed", parts=maps.seeds(quantities)),
         Section("paper", "Where the paper contradicts itself", items=list(found.published.remarks)),
