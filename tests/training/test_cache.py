@@ -18,7 +18,7 @@ from rightlung.training.cache import DiskCache
 from rightlung.training.datasets import CachedDataset, LoadOptions, PhantomDataset
 from rightlung.training.recipe import DataEntry
 from rightlung.training.targets.base import RaggedTensor
-from rightlung.training.targets.phrases import Phrases, union_masks
+from rightlung.training.targets.phrases import PhraseTargets, union_masks
 from rightlung.training.targets.regions import RegionTargets
 from tests.training.test_batches import DATA, opened
 
@@ -27,7 +27,7 @@ ENTRY = DataEntry(source="phantom?count=6&seed=11", cached_studies=5, phrases_pe
 
 
 def place(folder: Path, source: str = ENTRY.source, count: int = 5, size: int = 64, grid: int = 16) -> DiskCache:
-    return DiskCache(folder, open_source(source), count, LoadOptions(ENTRY, size, grid, [Phrases()], CPU, 0))
+    return DiskCache(folder, open_source(source), count, LoadOptions(ENTRY, size, grid, [PhraseTargets()], CPU, 0))
 
 
 def identical(one: CachedDataset, other: CachedDataset) -> bool:
@@ -102,11 +102,15 @@ def test_whatever_a_cache_is_made_from_makes_another_cache(tmp_path: Path, monke
         place(tmp_path, size=96),
         place(tmp_path, grid=8),
         DiskCache(
-            tmp_path, source, 5, LoadOptions(replace(ENTRY, phrase_masks="regions"), 64, 16, [Phrases()], CPU, 0)
+            tmp_path, source, 5, LoadOptions(replace(ENTRY, phrase_masks="regions"), 64, 16, [PhraseTargets()], CPU, 0)
         ),
-        DiskCache(tmp_path, source, 5, LoadOptions(replace(ENTRY, phrase_masks="none"), 64, 16, [Phrases()], CPU, 0)),
-        DiskCache(tmp_path, source, 5, LoadOptions(ENTRY, 64, 16, [Phrases(), RegionTargets()], CPU, 0)),
-        DiskCache(tmp_path, source, 5, LoadOptions(ENTRY, 64, 16, [Phrases(), RegionTargets(("edema",))], CPU, 0)),
+        DiskCache(
+            tmp_path, source, 5, LoadOptions(replace(ENTRY, phrase_masks="none"), 64, 16, [PhraseTargets()], CPU, 0)
+        ),
+        DiskCache(tmp_path, source, 5, LoadOptions(ENTRY, 64, 16, [PhraseTargets(), RegionTargets()], CPU, 0)),
+        DiskCache(
+            tmp_path, source, 5, LoadOptions(ENTRY, 64, 16, [PhraseTargets(), RegionTargets(("edema",))], CPU, 0)
+        ),
     ]
     monkeypatch.setattr("rightlung.training.cache.__version__", "99")
     places.append(place(tmp_path))

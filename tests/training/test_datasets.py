@@ -19,7 +19,7 @@ from rightlung.training.batches import Batches
 from rightlung.training.datasets import CachedDataset, LoadedStudies, LoadOptions, SourceDataset
 from rightlung.training.recipe import DataEntry
 from rightlung.training.targets.base import DrawContext, RaggedTensor
-from rightlung.training.targets.phrases import Phrases, draw_phrases, union_masks
+from rightlung.training.targets.phrases import PhraseTargets, draw_phrases, union_masks
 from rightlung.training.targets.regions import RegionTargets
 from tests.training.test_batches import opened
 
@@ -61,7 +61,7 @@ class One(Source):
 
 def read(masks: MaskKind, size: int = 16, grid: int = 8, study: Study = STUDY) -> tuple[SourceDataset, LoadedStudies]:
     entry = DataEntry(source="x", phrases_per_image=1, phrase_masks=masks)
-    data = SourceDataset(One(study), LoadOptions(entry, size, grid, [Phrases(), RegionTargets()], CPU, 0))
+    data = SourceDataset(One(study), LoadOptions(entry, size, grid, [PhraseTargets(), RegionTargets()], CPU, 0))
     return data, next(iter(data.load([[0]])))
 
 

@@ -22,7 +22,7 @@ from rightlung.training.failures import explain_out_of_memory, load_batch, save_
 from tests.training.recipes import run
 from tests.training.tiny import Tiny
 
-VALIDATION = "data.validation={source: 'phantom?count=8&seed=12', every: 1, cached_studies: 8}"
+VALIDATION_PREFIX = "data.validation={source: 'phantom?count=8&seed=12', every: 1, cached_studies: 8}"
 
 
 def nothing_kept(folder: Path) -> bool:
@@ -50,7 +50,7 @@ def test_a_gradient_that_is_no_number_is_noticed_without_clipping(
     assert nothing_kept(tmp_path / "run")
 
 
-@pytest.mark.parametrize("further", [[], [VALIDATION]])
+@pytest.mark.parametrize("further", [[], [VALIDATION_PREFIX]])
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_weights_that_blow_up_in_the_last_step_are_never_kept(tmp_path: Path, name: str, further: list[str]) -> None:
     changes = [f"optimizer={{name: {name}, learning_rate: 1e30, clip_norm: 0}}", "schedule={steps: 1}", *further]
@@ -71,7 +71,7 @@ def test_a_validation_loss_that_is_no_number_ends_the_run(tmp_path: Path, monkey
 
     monkeypatch.setattr(Tiny, "forward", forward)
     with pytest.raises(InputError, match=r"at step 1, .*: validation global inf.*; studies phantom-12-"):
-        run(tmp_path, VALIDATION)
+        run(tmp_path, VALIDATION_PREFIX)
     assert nothing_kept(tmp_path / "run")
 
 
@@ -136,7 +136,7 @@ def test_too_little_memory_after_a_batch_is_said_to_be_so(
 ) -> None:
     monkeypatch.setattr(where, no_memory)
     with pytest.raises(InputError, match=said):
-        run(tmp_path, VALIDATION)
+        run(tmp_path, VALIDATION_PREFIX)
     assert nothing_kept(tmp_path / "run")
 
 

@@ -48,6 +48,8 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("losses.global=-1", r"losses\.global must be at least 0"),
         ("augmentation.mirror_probability=2", r"augmentation\.mirror_probability must be from 0 to 1"),
         ("model={}", "model needs kind .* or start"),
+        ("data.train[0].words_from=labels", r"data\.train\[0\]\.other_study_probability has no effect with .*labels"),
+        ("data.train[0].phrase_masks=none", r"other_study_probability draws phrases with a location, which .* hides"),
         ("data.train[0].texts_per_image=0", r"data\.train\[0\]\.texts_per_image: 0 needs another entry with texts"),
         ("data.train[0].pairing=randoms", r"pairing 'randoms'; did you mean 'random'"),
         (

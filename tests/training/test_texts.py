@@ -10,7 +10,7 @@ import pytest
 from rightlung.core.keyed import RandomStream
 from rightlung.lexicon.rules import entity_spans
 from rightlung.models.encoders import WordTokenizer, train_tokenizer
-from rightlung.training.annotations import hide_entities, hide_words
+from rightlung.training.annotations import mask_entities, mask_words
 
 TEXT = "Small right-sided pleural effusion, and a nodule in the left upper lobe."
 WORDS = ["Small", "right-sided", "pleural", "effusion", "and", "a", "nodule", "in", "the", "left", "upper", "lobe"]
@@ -28,7 +28,7 @@ def shown(hidden: str, parts: list[str]) -> list[bool]:
 
 
 def test_words_are_hidden_by_their_share_and_the_rest_stays() -> None:
-    kept = [shown(hide_words(TEXT, 0.3, RandomStream(number)), WORDS) for number in range(500)]
+    kept = [shown(mask_words(TEXT, 0.3, RandomStream(number)), WORDS) for number in range(500)]
     by_word = [sum(column) / 500 for column in zip(*kept, strict=True)]
     assert by_word == pytest.approx([0.7] * len(WORDS), abs=0.08)  # four deviations of 500 draws
 
@@ -36,7 +36,7 @@ def test_words_are_hidden_by_their_share_and_the_rest_stays() -> None:
 def test_only_entities_are_hidden_and_each_as_a_whole() -> None:
     entities = [TEXT[begin:end] for begin, end in entity_spans(TEXT)]
     assert entities == ["pleural effusion", "nodule", "left upper lobe"]
-    kept = [shown(hide_entities(TEXT, 0.5, RandomStream(number)), entities) for number in range(400)]
+    kept = [shown(mask_entities(TEXT, 0.5, RandomStream(number)), entities) for number in range(400)]
     assert {tuple(row) for row in kept} == {
         (a, b, c) for a in (True, False) for b in (True, False) for c in (True, False)
     } - {(False, False, False)}
@@ -45,29 +45,29 @@ def test_only_entities_are_hidden_and_each_as_a_whole() -> None:
     assert by_entity == pytest.approx([1 / 2 + 1 / 24] * 3, abs=0.1)
 
 
-@pytest.mark.parametrize("hide", [hide_words, hide_entities])
+@pytest.mark.parametrize("hide", [mask_words, mask_entities])
 def test_one_always_stays(hide: Callable[[str, float, RandomStream], str]) -> None:
     for number in range(30):
-        parts = WORDS if hide is hide_words else ["pleural effusion", "nodule", "left upper lobe"]
+        parts = WORDS if hide is mask_words else ["pleural effusion", "nodule", "left upper lobe"]
         assert sum(shown(hide(TEXT, 1.0, RandomStream(number)), parts)) == 1
         assert hide("Effusion.", 1.0, RandomStream(number)) == "Effusion."
 
 
 def test_nothing_is_hidden_where_there_is_nothing_to_hide() -> None:
-    assert hide_words(TEXT, 0.0, RandomStream(1)) == hide_entities(TEXT, 0.0, RandomStream(1)) == TEXT
-    assert hide_words("…", 1.0, RandomStream(1)) == "…"
-    assert hide_entities("Comparison: none.", 1.0, RandomStream(1)) == "Comparison: none."
+    assert mask_words(TEXT, 0.0, RandomStream(1)) == mask_entities(TEXT, 0.0, RandomStream(1)) == TEXT
+    assert mask_words("…", 1.0, RandomStream(1)) == "…"
+    assert mask_entities("Comparison: none.", 1.0, RandomStream(1)) == "Comparison: none."
 
 
 def test_the_same_stream_hides_the_same() -> None:
-    assert hide_words(TEXT, 0.5, RandomStream(7, "a")) == hide_words(TEXT, 0.5, RandomStream(7, "a"))
-    assert len({hide_words(TEXT, 0.5, RandomStream(number)) for number in range(20)}) > 10
+    assert mask_words(TEXT, 0.5, RandomStream(7, "a")) == mask_words(TEXT, 0.5, RandomStream(7, "a"))
+    assert len({mask_words(TEXT, 0.5, RandomStream(number)) for number in range(20)}) > 10
 
 
 def test_every_hidden_word_is_one_word_for_the_encoder() -> None:
     tokenizer = WordTokenizer(train_tokenizer([TEXT] * 3))
     for number in range(20):
-        hidden = hide_words(TEXT, 0.5, RandomStream(number))
+        hidden = mask_words(TEXT, 0.5, RandomStream(number))
         tokens = tokenizer.encode([hidden])
         mask = tokenizer.token_id("[MASK]")
         words = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-from rightlung.audit.tasks import Asked, Part
+from rightlung.audit.tasks import TaskAnswers, TaskPart
 from rightlung.core import Grounding, ScoredBox, Sentence
 from rightlung.core.keyed import text_generator
 from rightlung.lexicon.findings import canonical_finding
@@ -31,7 +31,7 @@ BASELINES: Mapping[str, Mapping[str, str]] = {
 class BlindBaselines:
     """What other patients' boxes and texts say about a part, never having seen an image."""
 
-    def __init__(self, part: Part, asked: Asked, targets: Targets, elsewhere: bool) -> None:
+    def __init__(self, part: TaskPart, asked: TaskAnswers, targets: Targets, elsewhere: bool) -> None:
         """Fit on what ``asked`` knows; with ``elsewhere``, these are other studies than those to answer about."""
         self.part, self.elsewhere = part, elsewhere
         self.boxes = MedianBoxes()
@@ -53,7 +53,7 @@ class BlindBaselines:
         """Return what is known about the subject of a query without looking: the name of a region."""
         return query if self.part.query == "regions" else ""
 
-    def answers(self, asked: Asked, keys: Iterable[tuple[str, str]], seed: int = 0) -> Iterator[Prediction]:
+    def answers(self, asked: TaskAnswers, keys: Iterable[tuple[str, str]], seed: int = 0) -> Iterator[Prediction]:
         """Yield the answers of every baseline to the queries with these keys."""
         for study, query in keys:
             labels = asked.queries[study, query]
@@ -71,7 +71,7 @@ class BlindBaselines:
                     answer = {"report": text} if self.part.method == "report" else {"sentences": (Sentence(text),)}
                     yield Prediction(study, query, name, **answer)
 
-    def _detected(self, asked: Asked, study: str, patient: str | None, name: str, seed: int) -> Grounding:
+    def _detected(self, asked: TaskAnswers, study: str, patient: str | None, name: str, seed: int) -> Grounding:
         chance = text_generator(seed, name, study, "")
         found = []
         for finding in asked.classes:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rightlung.audit.blind import BASELINES
-from rightlung.audit.tasks import CARDIOMEGALY, Part
+from rightlung.audit.tasks import CARDIOMEGALY, TaskPart
 from rightlung.measuring import Protocol
 from rightlung.measuring.run import NO_ANSWER
 from rightlung.results.aggregates import estimate
@@ -38,7 +38,7 @@ class Compared:
 class PartResult:
     """What was measured of one part of a task."""
 
-    part: Part
+    part: TaskPart
     protocol: Protocol
     table: pa.Table = field(repr=False)
     classes: Sequence[str]
@@ -85,7 +85,7 @@ def estimates_json(estimates: Mapping[str, Estimate]) -> dict[str, Any]:
 
 
 def part_result(
-    part: Part,
+    part: TaskPart,
     protocol: Protocol,
     table: pa.Table,
     classes: Sequence[str],

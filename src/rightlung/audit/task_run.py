@@ -20,7 +20,7 @@ from rightlung.audit.blind import BASELINES, BlindBaselines
 from rightlung.audit.run import source_of
 from rightlung.audit.task_page import make_task_page
 from rightlung.audit.task_results import PartResult, part_result
-from rightlung.audit.tasks import Asked, Part, asked_of, parts_of, with_classes
+from rightlung.audit.tasks import TaskAnswers, TaskPart, asked_of, parts_of, with_classes
 from rightlung.core import Box, InputError, OutputError
 from rightlung.core.files import folder_lock
 from rightlung.core.progress import Progress, no_progress
@@ -46,7 +46,7 @@ class Known:
 
     source: Source
     targets: Targets
-    asked: Asked
+    asked: TaskAnswers
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class TaskRun:
     problems: list[str] = field(default_factory=list)
     _targets: dict[str, Targets] = field(default_factory=dict)
 
-    def known(self, part: Part, source: Source) -> Known | None:
+    def known(self, part: TaskPart, source: Source) -> Known | None:
         """Return what a source has for a part, None if it lacks the targets."""
         if source.address not in self._targets:
             tell = partial(self.progress, f"reading {source.address}")
@@ -121,7 +121,7 @@ class TaskRun:
             asked = asked_of(part, targets, source.address.partition(":")[0]) or asked
         return None if asked is None else Known(source, targets, asked)
 
-    def predictions(self, part: Part, known: Known, conditions: Sequence[str], folder: str) -> Predictions:
+    def predictions(self, part: TaskPart, known: Known, conditions: Sequence[str], folder: str) -> Predictions:
         """Return the predictions to measure; a model is asked first."""
         if isinstance(self.what, Predictions):
             return self.what
@@ -137,7 +137,7 @@ class TaskRun:
         self.problems += [*map(str, summary.failed), *summary.problems]
         return open_predictions(summary.folder)
 
-    def tuned(self, part: Part, known: Known, predictions: Predictions) -> Tuned:
+    def tuned(self, part: TaskPart, known: Known, predictions: Predictions) -> Tuned:
         """Return the settings of boxes, tuned where that was asked for."""
         if self.tune is None:
             return Tuned([self.boxes or DEFAULT_BOXES])
@@ -165,7 +165,7 @@ class TaskRun:
                 "which boxes were tuned: the scores are too high"
             )
 
-    def measured(self, part: Part, known: Known) -> PartResult | None:
+    def measured(self, part: TaskPart, known: Known) -> PartResult | None:
         """Ask, post-process and measure one part; None if the predictions hold no answers for it."""
         predictions = self.predictions(part, known, self.conditions, f"predictions-{slug(part)}")
         patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
@@ -187,7 +187,7 @@ class TaskRun:
         boxes = {} if tuned is None else tuned.as_json()
         return part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
 
-    def blind(self, part: Part, known: Known) -> BlindBaselines:
+    def blind(self, part: TaskPart, known: Known) -> BlindBaselines:
         """Return the baselines, fitted on the tuning source or on other patients of the same source."""
         if self.tune not in (None, CROSS_VALIDATE):
             other = self.known(part, open_source(str(self.tune)))
@@ -196,12 +196,12 @@ class TaskRun:
         return BlindBaselines(part, known.asked, known.targets, elsewhere=False)
 
 
-def slug(part: Part) -> str:
+def slug(part: TaskPart) -> str:
     """Return the name of a part in files."""
     return part.task if part.name == part.task else f"{part.task}-{part.name}"
 
 
-def _wanted(batches: Iterable[Batch], asked: Asked) -> Iterator[Batch]:
+def _wanted(batches: Iterable[Batch], asked: TaskAnswers) -> Iterator[Batch]:
     """Yield the rows of batches whose queries are asked."""
     for batch in batches:
         places = [place for place, key in enumerate(batch.keys) if (key.study, key.query) in asked.queries]
@@ -209,7 +209,7 @@ def _wanted(batches: Iterable[Batch], asked: Asked) -> Iterator[Batch]:
             yield batch.chosen(places)
 
 
-def box_examples(part: Part, known: Known, predictions: Predictions) -> list[BoxExample]:
+def box_examples(part: TaskPart, known: Known, predictions: Predictions) -> list[BoxExample]:
     """Return predicted and target boxes of each finding of each image, or of each phrase."""
     found = []
     for one in (one for batch in predictions.batches() for one in batch.predictions()):

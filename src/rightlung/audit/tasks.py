@@ -23,7 +23,7 @@ TOP_CLASSES: Mapping[str, int] = {"vindr": 15}
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskPart:
     """One way to do a task: its name in results, what is asked through which method, and how that is measured."""
 
     task: str
@@ -48,23 +48,23 @@ class Part:
 _RC, _RE = find_protocol("chex-rc"), find_protocol("chex-re")
 _F1 = ("meteor", "micro_f1_14", "macro_f1_14", "sided_f1")
 _PARTS = (
-    Part("grounding", "grounding", "Sentence grounding", "ground", "phrases", find_protocol("chex-sg"),
+    TaskPart("grounding", "grounding", "Sentence grounding", "ground", "phrases", find_protocol("chex-sg"),
          ("box_miou", "sentence_map"), "phrases with boxes or a mask"),
-    Part("detection", "detection", "Detection of findings", "detect", "image", find_protocol("chex-od"), ("map",),
+    TaskPart("detection", "detection", "Detection of findings", "detect", "image", find_protocol("chex-od"), ("map",),
          "boxes of findings", "map"),
-    Part("classification", "classification", "Classification of images", "classify", "image",
+    TaskPart("classification", "classification", "Classification of images", "classify", "image",
          find_protocol("classification"), ("finding_auroc",),
          "a finding that some images have and others are known not to have", "finding_auroc"),
-    Part("region-classification", "regions", "Classification of anatomical regions", "classify", "regions", _RC,
+    TaskPart("region-classification", "regions", "Classification of anatomical regions", "classify", "regions", _RC,
          ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent",
          "finding_auroc"),
-    Part("region-classification", "finding-boxes", "Classification of the boxes of findings", "classify", "boxes",
+    TaskPart("region-classification", "finding-boxes", "Classification of the boxes of findings", "classify", "boxes",
          replace(_RC, queries=("box",)), ("finding_auroc",), "boxes of at least two findings", "finding_auroc"),
-    Part("region-description", "regions", "Description of anatomical regions", "describe", "regions", _RE, _F1,
+    TaskPart("region-description", "regions", "Description of anatomical regions", "describe", "regions", _RE, _F1,
          "region boxes with sentences"),
-    Part("region-description", "finding-boxes", "Description of the boxes of phrases", "describe", "boxes",
+    TaskPart("region-description", "finding-boxes", "Description of the boxes of phrases", "describe", "boxes",
          replace(_RE, queries=("box",)), _F1, "phrases with boxes or a mask"),
-    Part("report", "report", "Report generation", "report", "image", find_protocol("whole"),
+    TaskPart("report", "report", "Report generation", "report", "image", find_protocol("whole"),
          ("meteor", "micro_f1_14", "macro_f1_14", "example_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1"),
          "reports"),
 )  # fmt: skip
@@ -72,7 +72,7 @@ TASKS = tuple(dict.fromkeys(part.task for part in _PARTS))
 ALIASES = {"region-explanation": "region-description"}
 
 
-def parts_of(tasks: Sequence[str]) -> list[Part]:
+def parts_of(tasks: Sequence[str]) -> list[TaskPart]:
     """Return the parts of tasks by their names, in the order of `TASKS`."""
     for name in tasks:
         check_known("task", name, (*TASKS, *ALIASES))
@@ -81,14 +81,14 @@ def parts_of(tasks: Sequence[str]) -> list[Part]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TaskAnswers:
     """What a source has for a part: the queries that have a target, by study and name, and the classes."""
 
     queries: Mapping[tuple[str, str], StudyLabels]
     classes: tuple[str, ...] = ()
 
 
-def asked_of(part: Part, targets: Targets, scheme: str = "") -> Asked | None:
+def asked_of(part: TaskPart, targets: Targets, scheme: str = "") -> TaskAnswers | None:
     """Return what a source has for a part, None if it lacks the targets."""
     if part.query == "image":
         labels = {(study, IMAGE_QUERY): one for study, one in targets.labels.items()}
@@ -98,16 +98,16 @@ def asked_of(part: Part, targets: Targets, scheme: str = "") -> Asked | None:
         labels = _of_phrases(targets, part.query == "boxes")
     if part.method in ("describe", "report"):
         labels = {key: one for key, one in labels.items() if one.report}
-        return Asked(labels) if labels else None
+        return TaskAnswers(labels) if labels else None
     if part.method == "detect":
         boxes = Counter(name for one in labels.values() for name in one.boxes)
         names = tuple(sorted(name for name, _ in boxes.most_common(TOP_CLASSES.get(scheme))))
-        return Asked(labels, names) if names else None
+        return TaskAnswers(labels, names) if names else None
     if part.method == "classify":
         classes = _classes(labels.values(), exclusive=part.query == "boxes")
         labels = {key: one for key, one in labels.items() if one.findings}
-        return Asked(labels, classes) if classes else None
-    return Asked(labels) if labels else None
+        return TaskAnswers(labels, classes) if classes else None
+    return TaskAnswers(labels) if labels else None
 
 
 def _of_phrases(targets: Targets, each_box: bool) -> dict[tuple[str, str], StudyLabels]:

@@ -44,7 +44,7 @@ from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Tas
 from rightlung.reproduce.sanity import check_sanity, known_models
 from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
-from rightlung.training.datasets import Advance
+from rightlung.training.datasets import ReportProgress
 from rightlung.training.failures import free_memory
 from rightlung.training.log import Row, TrainingProgress, read_log
 from rightlung.training.loop import TrainingOutcome, train
@@ -288,7 +288,7 @@ def _waits_for(plan: Plan, left: Sequence[Job]) -> dict[str, str]:
 
 
 def _why_not(entry: DataEntry, data: Data, device: torch.device, place: str, progress: Progress) -> str | None:
-    def advance(what: str, count: int) -> Advance:
+    def advance(what: str, count: int) -> ReportProgress:
         done = 0
 
         def more(number: int) -> None:

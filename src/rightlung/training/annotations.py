@@ -68,7 +68,7 @@ class StudyAnnotations:
     absent: frozenset[str] = frozenset()
     uncertain: frozenset[str] = frozenset()
     finding_locations: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # indices, by finding
-    labels: tuple[str, ...] = ()  # the positive findings as the source names them
+    positive_findings: tuple[str, ...] = ()  # those that the source labels, by the lexicon's names
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> StudyAnnotations:
@@ -78,7 +78,9 @@ class StudyAnnotations:
         )
         sets = {"present": frozenset, "absent": frozenset, "uncertain": frozenset}
         locations = {name: tuple(indices) for name, indices in given["finding_locations"].items()}
-        return cls(**_tuples(given, "labels", **sets) | {"sentences": sentences, "finding_locations": locations})
+        return cls(
+            **_tuples(given, "positive_findings", **sets) | {"sentences": sentences, "finding_locations": locations}
+        )
 
 
 def _tuples(given: Mapping[str, Any], *names: str, **kinds: Any) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def annotate_scene(scene: Scene, statements: Sequence[Statement], masks: MaskKin
         report=assemble_report(statements, [()] * len(statements)).text,
         present=present,
         absent=frozenset(known_findings()) - present - {NO_FINDING},
-        labels=tuple(sorted(present)),
+        positive_findings=tuple(sorted(present)),
     )
     return _assembled(annotations, spoken, observations)
 
@@ -158,7 +160,7 @@ def annotate_study(study: Study, masks: MaskKind = "exact") -> tuple[StudyAnnota
         - present
         - {NO_FINDING},
         uncertain=frozenset(name for name, kind in polarities.items() if kind is Polarity.UNCERTAIN),
-        labels=labels,
+        positive_findings=labels,
     )
     annotations = _assembled(annotations, spoken, observations)
     if study.located_findings and masks == "exact":
@@ -289,20 +291,20 @@ def draw_texts(study: StudyAnnotations, entry: DataEntry, stream: RandomStream) 
 
 
 def _label_text(study: StudyAnnotations, entry: DataEntry, stream: RandomStream) -> str:
-    names = [name for name in study.labels if name != NO_FINDING]
-    if not names and (NO_FINDING in study.labels or entry.missing_labels == "negative"):
+    names = [name for name in study.positive_findings if name != NO_FINDING]
+    if not names and (NO_FINDING in study.positive_findings or entry.missing_labels == "negative"):
         names = [NO_FINDING]
     if not names:  # nothing is known
         return "frontal chest radiograph"
     return stream.choice(finding_prompts(stream.choice(names)))
 
 
-def hide_words(text: str, share: float, stream: RandomStream) -> str:
+def mask_words(text: str, share: float, stream: RandomStream) -> str:
     """Return a text with each word hidden with probability ``share`` (Wrong Lung, 4.1); one always stays."""
     return _hidden(text, [match.span() for match in _WORD.finditer(text)], share, stream)
 
 
-def hide_entities(text: str, share: float, stream: RandomStream) -> str:
+def mask_entities(text: str, share: float, stream: RandomStream) -> str:
     """Return a text with each clinical entity hidden with probability ``share``; one always stays."""
     return _hidden(text, entity_spans(text), share, stream)
 

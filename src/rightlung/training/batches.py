@@ -22,7 +22,7 @@ from rightlung.core import InputError
 from rightlung.core.keyed import RandomStream, key_number
 from rightlung.lexicon.side_changes import mirrored
 from rightlung.models.base import Target, TrainingBatch
-from rightlung.training.annotations import StudyAnnotations, draw_texts, hide_entities, hide_words
+from rightlung.training.annotations import StudyAnnotations, draw_texts, mask_entities, mask_words
 from rightlung.training.augmentation import Augmentation, apply_params, sample_params, to_device
 from rightlung.training.curves import value_at
 from rightlung.training.datasets import Dataset, LoadedStudies
@@ -37,7 +37,7 @@ Words = tuple[list[str], dict[str, Any]]
 """The texts of an image, and what each target drew for it."""
 
 
-def step_seed(*key: object) -> int:
+def seed_from_key(*key: object) -> int:
     """Return a seed for a generator that follows from a key."""
     return key_number(*key) >> 1
 
@@ -56,7 +56,7 @@ class Sampler:
         return [int(self._epoch(position // self.count)[position % self.count]) for position in range(begin, end)]
 
     def _shuffled(self, epoch: int) -> NDArray[np.int64]:
-        generator = torch.Generator().manual_seed(step_seed(*self.key, "round", epoch))
+        generator = torch.Generator().manual_seed(seed_from_key(*self.key, "round", epoch))
         return torch.randperm(self.count, generator=generator).numpy()
 
 
@@ -88,10 +88,10 @@ class Mixture:
         """``size`` is the batch size of one process, and ``total_batches`` the number of batches of the run."""
         self.entries, self.size, self.key, self.world_size = entries, size, key, world_size
         self.sources_per_batch, self.total_batches = sources_per_batch, total_batches
-        self.constant = sources_per_batch == "all" and all(
+        self.fixed_counts = sources_per_batch == "all" and all(
             isinstance(entry.share, int | float) and entry.probability == 1 for entry in entries
         )
-        self.group_size = 2 if not self.constant and any(entry.mirror_pairs for entry in entries) else 1
+        self.images_dealt_together = 2 if not self.fixed_counts and any(entry.mirror_pairs for entry in entries) else 1
         self.global_counts = lru_cache(maxsize=1000)(self._global_counts)
         self._before = [[0] * len(entries)]
         curves = [curve for entry in entries for curve in (entry.share, entry.probability)]
@@ -100,11 +100,11 @@ class Mixture:
             self._chances(fraction)
         counts = [self.counts(0, rank) for rank in range(world_size)]
         for index, entry in enumerate(entries):
-            if self.constant and not any(own[index] for own in counts):
+            if self.fixed_counts and not any(own[index] for own in counts):
                 raise InputError(
                     f"data.train[{index}].share: {entry.share:g} of a batch of {size} is less than one image"
                 )
-            odd = [own[index] for own in counts if own[index] % 2] if self.constant else [size] * (size % 2)
+            odd = [own[index] for own in counts if own[index] % 2] if self.fixed_counts else [size] * (size % 2)
             if entry.mirror_pairs and odd:
                 raise InputError(
                     f"data.train[{index}].mirror_pairs needs an even number of images a batch; got {odd[0]}"
@@ -115,12 +115,12 @@ class Mixture:
         shares = self._shares(
             min(1.0, batch_index / self.total_batches), RandomStream(*self.key, "entries", batch_index)
         )
-        groups = self.size * self.world_size // self.group_size
-        return [self.group_size * count for count in split_by_shares(groups, shares)]
+        groups = self.size * self.world_size // self.images_dealt_together
+        return [self.images_dealt_together * count for count in split_by_shares(groups, shares)]
 
     def _shares(self, fraction: float, stream: RandomStream) -> list[float]:
         shares, chances = self._chances(fraction)
-        if self.constant:
+        if self.fixed_counts:
             return shares
         drawn: list[float] = []
         while not any(drawn):  # where chance leaves out every entry, it is drawn again
@@ -140,11 +140,11 @@ class Mixture:
 
     def counts(self, batch_index: int, rank: int) -> list[int]:
         """Return one process's images of each entry, dealt round-robin so that every process gets the same number."""
-        units = [count // self.group_size for count in self.global_counts(batch_index)]
+        units = [count // self.images_dealt_together for count in self.global_counts(batch_index)]
         ends = list(accumulate(units, initial=0))
         # How many of the units below each end are its own.
         dealt = [(end + self.world_size - 1 - rank) // self.world_size for end in ends]
-        return [self.group_size * (end - begin) for begin, end in pairwise(dealt)]
+        return [self.images_dealt_together * (end - begin) for begin, end in pairwise(dealt)]
 
     def study_positions(self, batch_index: int, entry_index: int, rank: int) -> range:
         """Return the positions of one process's studies among all studies that an entry gives in the run."""
@@ -165,7 +165,7 @@ class Mixture:
         return range(begin, begin + self.global_counts(batch_index)[entry_index] // self.images_per_study(entry_index))
 
     def _begin(self, batch_index: int, entry_index: int) -> int:
-        if self.constant:
+        if self.fixed_counts:
             return batch_index * self.global_counts(0)[entry_index] // self.images_per_study(entry_index)
         while len(self._before) <= batch_index:
             last = len(self._before) - 1
@@ -233,7 +233,7 @@ class Batches:
         params = None
         if self.augmentation is not None:
             generator = torch.Generator().manual_seed(
-                step_seed(self.seed, self.name, entry_index, batch_index, "augmentation")
+                seed_from_key(self.seed, self.name, entry_index, batch_index, "augmentation")
             )
             rows, total = self._rows(entry_index, batch_index), self.mixture.global_counts(batch_index)[entry_index]
             params = sample_params(images.shape, self.augmentation, generator, rows, total, self.device)
@@ -341,8 +341,8 @@ def prefetched(batches: Iterator[TrainingBatch]) -> Generator[TrainingBatch, Non
 
 def _hidden(text: str, entry: DataEntry, stream: RandomStream) -> str:
     if entry.word_mask_probability:
-        text = hide_words(text, entry.word_mask_probability, stream)
-    return hide_entities(text, entry.entity_mask_probability, stream) if entry.entity_mask_probability else text
+        text = mask_words(text, entry.word_mask_probability, stream)
+    return mask_entities(text, entry.entity_mask_probability, stream) if entry.entity_mask_probability else text
 
 
 def _concatenate(parts: Sequence[TrainingBatch]) -> TrainingBatch:

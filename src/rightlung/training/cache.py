@@ -34,7 +34,7 @@ class DiskCache:
 
     def __init__(self, folder: str | Path, source: Source, count: int, options: LoadOptions) -> None:
         ids = hashlib.blake2b("\n".join(source.ids[:count]).encode("utf-8", "surrogatepass")).hexdigest()
-        targets = [(one.name, asdict(one)) for one in options.built]  # type: ignore[call-overload]
+        targets = [(one.name, asdict(one)) for one in options.builders_to_run]  # type: ignore[call-overload]
         made = json.dumps(
             [
                 FORMAT,

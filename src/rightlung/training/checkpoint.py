@@ -20,7 +20,7 @@ from torch import Tensor
 
 from rightlung.core.files import not_written, temporary_path, write_whole
 
-KEPT = 2
+CHECKPOINTS_KEPT = 2
 _NAME = re.compile(r"step-\d{8,}\.safetensors")
 
 
@@ -48,7 +48,10 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
     write_whole(path, write, durable=True)
     try:
-        for old in (*checkpoint_files(folder)[:-KEPT], *folder.glob(temporary_path(Path("step-*.safetensors")).name)):
+        for old in (
+            *checkpoint_files(folder)[:-CHECKPOINTS_KEPT],
+            *folder.glob(temporary_path(Path("step-*.safetensors")).name),
+        ):
             old.unlink()
     except OSError as error:
         raise not_written(folder, error) from None

@@ -36,7 +36,7 @@ CHUNK = {"cpu": 64, "cuda": 256}
 PHANTOMS_WITHOUT_WORKERS, STUDIES_WITHOUT_WORKERS = 256, 20_000
 """With fewer studies, starting worker processes takes longer than loading."""
 
-Advance = Callable[[int], None]
+ReportProgress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class LoadOptions:
     workers: int
 
     @property
-    def built(self) -> list[TargetBuilder]:
+    def builders_to_run(self) -> list[TargetBuilder]:
         """The targets that have to be built."""
-        return [builder for builder in self.builders if builder.needed(self.entry)]
+        return [builder for builder in self.builders if builder.needs_build(self.entry)]
 
     def columns(self, build: Callable[[TargetBuilder], Mapping[str, Any]]) -> dict[str, Any]:
         """Return what ``build`` returns for each target, by "target/name"."""
-        return {f"{one.name}/{name}": value for one in self.built for name, value in build(one).items()}
+        return {f"{one.name}/{name}": value for one in self.builders_to_run for name, value in build(one).items()}
 
     def chunks(self, count: int) -> list[range]:
         """Return the numbers below ``count``, some at a time."""
@@ -140,7 +140,7 @@ class CachedDataset:
         cls,
         parts: Iterable[tuple[LoadedStudies, list[StudyAnnotations]]],
         count: int,
-        advance: Advance,
+        advance: ReportProgress,
         available_targets: Iterable[str],
         problems: Sequence[str] = (),
     ) -> CachedDataset:
@@ -165,7 +165,7 @@ class CachedDataset:
 
 def labelled_findings(annotations: Iterable[StudyAnnotations]) -> frozenset[str]:
     """Return every finding that the labels of some study name."""
-    return frozenset(name for one in annotations for name in (*one.labels, *one.absent))
+    return frozenset(name for one in annotations for name in (*one.positive_findings, *one.absent))
 
 
 def _stacked(built: Sequence[Any], device: torch.device) -> Column:
@@ -204,7 +204,7 @@ class PhantomDataset:
         """Yield the images and targets of each sequence of studies, in order."""
         return map(self._loaded, self._rendered(index_batches, self.options.workers))
 
-    def cached(self, count: int, advance: Advance) -> CachedDataset:
+    def cached(self, count: int, advance: ReportProgress) -> CachedDataset:
         """Render the first studies and hold them."""
         rendered = self._rendered(
             self.options.chunks(count), self.options.workers if count > PHANTOMS_WITHOUT_WORKERS else 0
@@ -222,7 +222,7 @@ class PhantomDataset:
         return stream.batches([self.source.indices[number] for number in numbers] for numbers in index_batches)
 
     def _loaded(self, batch: PhantomBatch) -> LoadedStudies:
-        columns = self.options.columns(lambda builder: builder.build_rendered(batch, self.options.grid))
+        columns = self.options.columns(lambda builder: builder.build_from_rendering(batch, self.options.grid))
         return LoadedStudies((batch.rendering.images * 255).round_().to(torch.uint8), self.options.grid, columns)
 
 
@@ -268,7 +268,7 @@ class SourceDataset:
                 raise InputError(wrong[0])
             yield self._loaded(parts)
 
-    def cached(self, count: int, advance: Advance) -> CachedDataset:
+    def cached(self, count: int, advance: ReportProgress) -> CachedDataset:
         """Read the first studies and hold them; unreadable ones are left out and listed in ``problems``.
 
         An error with the first reason is raised where more than half cannot be read.

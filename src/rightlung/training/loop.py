@@ -23,7 +23,7 @@ from rightlung.core.errors import unknown_name
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.training import setup
-from rightlung.training.batches import Batches, prefetched, step_seed
+from rightlung.training.batches import Batches, prefetched, seed_from_key
 from rightlung.training.checkpoint import Checkpoint, checkpoint_files, last_checkpoint, save_checkpoint
 from rightlung.training.distributed import any_process, gather
 from rightlung.training.failures import explain_out_of_memory, out_of_memory_error, step_failure
@@ -39,8 +39,8 @@ from rightlung.training.weights import TrainState, build_optimizer, frozen_copy,
 
 __all__ = ["Hardware", "TrainingOutcome", "train"]
 
-VALIDATION = "validation "
-SMALLER = "try a smaller batch_size or a smaller model"
+VALIDATION_PREFIX = "validation "
+OUT_OF_MEMORY_ADVICE = "try a smaller batch_size or a smaller model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class _Training:
         recipe, parts = self.recipe, self.recipe.gradient_accumulation
         loss_weights = recipe.loss_weights(step)
         set_learning_rate(self.plain_optimizer, learning_rate_at(step, recipe))
-        torch.manual_seed(step_seed(recipe.seed, step, self.rank, "dropout"))
+        torch.manual_seed(seed_from_key(recipe.seed, step, self.rank, "dropout"))
         for part in range(parts):
             self.batch = None  # free the last batch before the next is drawn
             self.batch = next(batches)
@@ -259,7 +259,9 @@ class _Training:
         if self.batch is None:
             return
         self.metrics.check_weights(step, self.batch, {}, self.state.finite())
-        with explain_out_of_memory(self.device, f"to check the loss of a batch of {self.recipe.batch_size}", SMALLER):
+        with explain_out_of_memory(
+            self.device, f"to check the loss of a batch of {self.recipe.batch_size}", OUT_OF_MEMORY_ADVICE
+        ):
             self.metrics.check_weights(step, self.batch, _evaluate(self.wrapped, self.batch, self.gather), True)
 
     def _validate(self, step: int) -> Row:
@@ -267,7 +269,7 @@ class _Training:
         found: Row = {}
         if self.rank == 0 and self.validation and settings is not None:
             size = len(self.validation[0])
-            with explain_out_of_memory(self.device, f"to validate with {size} images at a time", SMALLER):
+            with explain_out_of_memory(self.device, f"to validate with {size} images at a time", OUT_OF_MEMORY_ADVICE):
                 found = validate(model, self.validation, self._final_loss_weights, settings.grounded_phrases)
             self.metrics.check_validation(step, self.validation[0], found)
         self.fabric.barrier()
@@ -305,7 +307,9 @@ class _Training:
             resumed_from=self.first_step,
             loss=last.get("loss", math.nan),
             validation={
-                name.removeprefix(VALIDATION): value for name, value in last.items() if name.startswith(VALIDATION)
+                name.removeprefix(VALIDATION_PREFIX): value
+                for name, value in last.items()
+                if name.startswith(VALIDATION_PREFIX)
             },
             best=_best(self.log.rows if self.log is not None else []),
             seconds=seconds,

@@ -30,10 +30,10 @@ class Metrics:
         self.values: list[Tensor] = []
         self.norms: dict[int, Tensor] = {}
 
-    def add(self, step: int, part: int, loss: Tensor, terms: Mapping[str, Tensor]) -> None:
-        """Add the loss of one batch."""
+    def add(self, step: int, micro_batch: int, loss: Tensor, terms: Mapping[str, Tensor]) -> None:
+        """Add the loss of one batch; ``micro_batch`` is its number among those of the step (gradient accumulation)."""
         self.names = list(terms)
-        self.steps.append((step, part))
+        self.steps.append((step, micro_batch))
         self.values.append(torch.stack([loss.detach().float(), *(term.detach().float() for term in terms.values())]))
 
     def add_norm(self, step: int, norm: Tensor) -> None:

@@ -178,11 +178,7 @@ class Recipe:
         for number, entry in enumerate(self.data.train):
             check_curve(entry.share, f"data.train[{number}].share")
             check_curve(entry.probability, f"data.train[{number}].probability", 0, 1)
-            for name in ("other_study_probability", "swapped_side_probability", "drop_side_probability"):
-                if getattr(entry, name) > 0 and not entry.phrases_per_image:
-                    raise InputError(
-                        f"data.train[{number}].{name} needs data.train[{number}].phrases_per_image of at least 1"
-                    )
+            _check_phrase_settings(entry, f"data.train[{number}]")
             if entry.share == 0:
                 raise InputError(f"data.train[{number}].share must be above 0; got {entry.share}")
             if entry.other_study_probability + entry.swapped_side_probability > 1:
@@ -190,6 +186,21 @@ class Recipe:
                     f"data.train[{number}]: other_study_probability and swapped_side_probability must not exceed 1 "
                     f"together; got {entry.other_study_probability} and {entry.swapped_side_probability}"
                 )
+
+
+def _check_phrase_settings(entry: DataEntry, place: str) -> None:
+    """Refuse settings of phrases that would have no effect."""
+    for name in (
+        "other_study_probability", "swapped_side_probability", "drop_side_probability", "prompt_probability",
+    ):  # fmt: skip
+        if getattr(entry, name) == 0:
+            continue
+        if not entry.phrases_per_image:
+            raise InputError(f"{place}.{name} needs {place}.phrases_per_image of at least 1")
+        if entry.words_from == "labels":
+            raise InputError(f"{place}.{name} has no effect with {place}.words_from: labels, whose phrases are prompts")
+        if entry.phrase_masks == "none" and name in ("other_study_probability", "prompt_probability"):
+            raise InputError(f"{place}.{name} draws phrases with a location, which {place}.phrase_masks: none hides")
 
 
 _NAMES: dict[tuple[float, float], str] = {

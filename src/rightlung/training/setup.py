@@ -25,7 +25,14 @@ from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.batches import Batches
 from rightlung.training.cache import DiskCache
 from rightlung.training.checkpoint import Checkpoint
-from rightlung.training.datasets import Advance, CachedDataset, Dataset, LoadOptions, PhantomDataset, SourceDataset
+from rightlung.training.datasets import (
+    CachedDataset,
+    Dataset,
+    LoadOptions,
+    PhantomDataset,
+    ReportProgress,
+    SourceDataset,
+)
 from rightlung.training.failures import explain_out_of_memory
 from rightlung.training.folder import RunFolder
 from rightlung.training.log import TrainingProgress
@@ -114,7 +121,7 @@ def _open(entry: DataEntry, recipe: Recipe, device: torch.device, progress: Trai
 
 
 def open_studies(
-    entry: DataEntry, data: Data, device: torch.device, advance: Callable[[str, int], Advance], field: str
+    entry: DataEntry, data: Data, device: torch.device, advance: Callable[[str, int], ReportProgress], field: str
 ) -> Dataset:
     """Open the studies of an entry, cached where it says so. ``advance(what, count)`` shows the progress."""
     source = open_source(entry.source)
@@ -130,7 +137,9 @@ def open_studies(
     if not len(source):
         raise InputError(f"{field}.source: {entry.source} has no studies")
     options = LoadOptions(entry, data.image_size, data.mask_grid, target_builders(data), device, data.workers)
-    rendered = entry.phrase_masks != "regions" and all(builder.can_build_rendered(entry) for builder in options.built)
+    rendered = entry.phrase_masks != "regions" and all(
+        builder.can_build_from_rendering(entry) for builder in options.builders_to_run
+    )
     studies: PhantomDataset | SourceDataset
     if phantom is not None and rendered:
         studies = PhantomDataset(phantom, options)
@@ -175,7 +184,7 @@ def check_available(entry: DataEntry, studies: Dataset, field: str) -> None:
     labels = (
         bool(studies.findings)
         if entry.missing_labels == "negative"
-        else any(one.labels or one.absent for one in annotations)
+        else any(one.positive_findings or one.absent for one in annotations)
     )
     sided = [sentence for sentence in sentences if sentence.visible and sentence.side is not None]
     own = any(sentence.visible is not None for sentence in sentences) or (labels and entry.prompt_probability != 0)
@@ -184,8 +193,8 @@ def check_available(entry: DataEntry, studies: Dataset, field: str) -> None:
     )
     one_side = "a sentence about a finding on one side only"
     needs = [("paired_text", entry.paired_text == "report", any(one.report.strip() for one in annotations), "a report")]
-    if entry.phrases_per_image and by_labels:
-        needs.append(("phrases_per_image", True, labels, "a label"))
+    if by_labels:
+        needs.append(("words_from", True, labels, "a label"))
     elif entry.phrases_per_image:
         needs += [
             ("phrases_per_image", True, own, "a phrase whose findings are known, or a label"),

@@ -17,7 +17,7 @@ from rightlung.models.base import Describer, Embedder, FindingClassifier, Ground
 from rightlung.models.chex import Chex, ChexConfig
 from rightlung.models.chex.boxes import in_square
 from rightlung.models.chex.detector import gaussian_weights
-from rightlung.models.chex.model import Asked
+from rightlung.models.chex.model import QueryTokens
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox
@@ -124,7 +124,7 @@ def test_a_query_about_the_whole_image_is_a_box_over_all_of_it(model: Chex, monk
     asked: list[Query] = []
     ask = model.ask
 
-    def noted(images: ImageEmbeddings, queries: Sequence[Sequence[Query]], extents: Sequence[Extent]) -> Asked:
+    def noted(images: ImageEmbeddings, queries: Sequence[Sequence[Query]], extents: Sequence[Extent]) -> QueryTokens:
         asked.extend(query for own in queries for query in own)
         return ask(images, queries, extents)
 

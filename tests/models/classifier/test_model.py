@@ -17,7 +17,7 @@ from rightlung.explain import grad_cam
 from rightlung.models.base import TrainingBatch
 from rightlung.models.classifier import Classifier
 from rightlung.models.classifier import model as classifier_module
-from rightlung.models.classifier.losses import LossInputs, finding_masks, label_bce, mask_bce
+from rightlung.models.classifier.losses import ClassifierLossInputs, finding_masks, label_bce, mask_bce
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox
 from tests.models.classifier.tiny import tiny_classifier
@@ -257,7 +257,9 @@ def test_masks_are_those_of_the_located_phrases_that_name_a_finding() -> None:
         "masks": masks,
     }
     labels = [[1.0, 0.0], [math.nan, 1.0]]
-    found, known = finding_masks(LossInputs(model, batch(labels, phrases), torch.zeros(0), torch.tensor(labels)))
+    found, known = finding_masks(
+        ClassifierLossInputs(model, batch(labels, phrases), torch.zeros(0), torch.tensor(labels))
+    )
     expected = torch.zeros(2, 2, 4, 4)
     expected[0, 0, 0, 0] = expected[0, 0, 3, 3] = 1.0
     expected[1, 1, 0, 0] = 0.25

@@ -9,11 +9,11 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from rightlung.models.clip import Clip, ClipConfig
-from rightlung.models.clip.losses import LOSSES, LossInputs
+from rightlung.models.clip.losses import LOSSES, ClipLossInputs
 
 
 class PatchNorm(nn.Module):
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: ClipLossInputs) -> Tensor:
         return inputs.images.patch_embeddings.square().mean()
 
 

@@ -13,7 +13,7 @@ from rightlung.phantom.loader import PhantomLoader
 from rightlung.phantom.study import make_studies
 from rightlung.training.annotations import annotate_study
 from rightlung.training.targets.base import RaggedTensor, StudyFrame
-from rightlung.training.targets.boxes import Boxes
+from rightlung.training.targets.boxes import BoxTargets
 from rightlung.training.targets.regions import RegionTargets
 
 COUNT, SIZE = 12, 96
@@ -23,10 +23,10 @@ FINDINGS = ("pleural effusion", "consolidation", "lung opacity", "cardiomegaly",
 def test_rendered_boxes_and_region_findings_equal_those_of_the_studies() -> None:
     studies = make_studies(default_config(), 5, range(COUNT), SIZE)
     (batch,) = PhantomLoader(default_config(), 5, SIZE).batches([range(COUNT)])
-    boxes, regions = Boxes(), RegionTargets(FINDINGS)
+    boxes, regions = BoxTargets(), RegionTargets(FINDINGS)
     rendered: dict[str, Any] = {
-        **boxes.build_rendered(batch, 24),
-        "regions": regions.build_rendered(batch, 24)["findings"],
+        **boxes.build_from_rendering(batch, 24),
+        "regions": regions.build_from_rendering(batch, 24)["findings"],
     }
     frame = StudyFrame(SIZE, 24, Extent(0.0, 0.0, 1.0, 1.0))
     seen = set()

@@ -29,7 +29,7 @@ from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.setup import check_available, open_datasets
 from rightlung.training.targets import TARGETS, TargetBuilder, target_builders
 from rightlung.training.targets.base import BatchPart, RaggedTensor, StudyFrame
-from rightlung.training.targets.phrases import Phrases, side_swapped_sentences, union_masks
+from rightlung.training.targets.phrases import PhraseTargets, side_swapped_sentences, union_masks
 from tests.training.recipes import quiet, small
 from tests.training.test_batches import DATA, opened
 
@@ -283,7 +283,7 @@ def test_a_rendered_study_and_the_same_study_read_have_the_same_annotations_and_
     rendered = next(PhantomLoader(config, 21, 64).batches([range(PHANTOMS)]))
     for masks in rendered.rendering.lesion_masks:  # a study's masks have no specks; nothing else may differ
         masks.copy_(torch.from_numpy(_without_specks(masks.numpy())))
-    column = Phrases().build_rendered(rendered, 16)["masks"]
+    column = PhraseTargets().build_from_rendering(rendered, 16)["masks"]
     assert isinstance(column, RaggedTensor)
     studies = open_source(f"phantom?count={PHANTOMS}&seed=21&size=64" if read == "phantom" else written)
     sided = located = 0
@@ -291,10 +291,10 @@ def test_a_rendered_study_and_the_same_study_read_have_the_same_annotations_and_
         scene = study_scene(config, 21, number)
         one = annotate_scene(scene, write_report(scene, config, 21))
         other, locations = annotate_study(study)
-        for name in ("id", "report", "present", "absent", "uncertain", "labels"):
+        for name in ("id", "report", "present", "absent", "uncertain", "positive_findings"):
             assert getattr(one, name) == getattr(other, name), name
         frame = StudyFrame(64, 16, Extent(), locations)
-        own = RaggedTensor.of(Phrases().build(study, other, frame)["masks"], [len(locations)])
+        own = RaggedTensor.of(PhraseTargets().build(study, other, frame)["masks"], [len(locations)])
         pairs = [
             (mine.locations, theirs.locations) for mine, theirs in zip(one.sentences, other.sentences, strict=True)
         ]
@@ -364,7 +364,7 @@ def test_sides_are_swapped_and_left_out_on_any_source() -> None:
             {"phrases_per_image": 1},
             "phrases_per_image: no study of made-by-hand has a phrase whose findings are known, or a label",
         ),
-        ({"phrases_per_image": 1, "words_from": "labels"}, "phrases_per_image: no study of made-by-hand has a label"),
+        ({"words_from": "labels"}, "words_from: no study of made-by-hand has a label"),
         ({"paired_text": "report"}, "paired_text: no study of made-by-hand has a report"),
     ],
 )

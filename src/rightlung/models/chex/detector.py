@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Detections:
+class PromptDetections:
     """What is found for ``q`` prompts in each of ``n`` images, with ``m`` boxes for each prompt.
 
     ``boxes`` (n, q, m, 4) are centre x, centre y, width and height in 0 to 1, ``scores`` (n, q, m) their scores in 0 to
@@ -47,7 +47,7 @@ class PromptDetector(nn.Module):
         self.roi_projection = nn.Sequential(nn.LayerNorm(size), mlp(size, hidden, size, dropout=dropout))
         self.score_head = mlp(size, size, 1, dropout=dropout, last_dropout=False)
 
-    def forward(self, prompts: Tensor, patches: Tensor) -> Detections:
+    def forward(self, prompts: Tensor, patches: Tensor) -> PromptDetections:
         """Find prompts (n, q, d) among patches (n, d, rows, cols), all prompts of all images at once."""
         found = self.decode(prompts, patches)
         boxes = self.box_head(found).float().sigmoid()
@@ -57,7 +57,7 @@ class PromptDetector(nn.Module):
             pooled = pooled + skipped[..., None] * self.skip_dropout(found)
         box_tokens = self.roi_projection(pooled)
         scores = self.score_head(box_tokens)[..., 0].float().sigmoid()
-        return Detections(boxes, scores, box_tokens, aggregate(box_tokens, scores))
+        return PromptDetections(boxes, scores, box_tokens, aggregate(box_tokens, scores))
 
     def at_boxes(self, boxes: Tensor, patches: Tensor, prompts: Tensor | None = None) -> Tensor:
         """Return the ROI tokens (n, q, d) of given boxes (n, q, 4).

@@ -26,7 +26,7 @@ from rightlung.models.chex.contrastive import (
     region_contrast,
     sentence_contrast,
 )
-from rightlung.models.chex.detector import Detections
+from rightlung.models.chex.detector import PromptDetections
 from rightlung.models.chex.matching import box_loss, focal_loss, match_boxes, matching_cost
 from rightlung.models.encoders.image import ImageEmbeddings
 
@@ -47,7 +47,7 @@ class PathologyTokens:
     chosen: list[int]
     positive: Tensor
     negative: Tensor
-    found: Detections
+    found: PromptDetections
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class AnatomyTokens:
     """``a`` regions: their numbers, what is found, and which (n, a) were asked (those without a box are not)."""
 
     chosen: list[int]
-    found: Detections
+    found: PromptDetections
     features: Tensor  # (n, a, d): tokens of the text or box queries
     by_text: Tensor  # (n,) bool: images whose regions are asked by name alone
     asked: Tensor  # (n, a) bool
@@ -69,7 +69,7 @@ class SentenceTokens:
     slots: Tensor  # (s,)
     prompts: Tensor  # (s, d)
     wordings: Tensor  # (s,) equal for equal texts
-    found: Detections  # (n, k, ...)
+    found: PromptDetections  # (n, k, ...)
 
     def of(self, values: Tensor) -> Tensor:
         """Return the values (s, ...) of the sentences from (n, k, ...)."""
@@ -361,7 +361,7 @@ class AnatomyMse(_Loss):
         return _squared_distance(step.anatomy_features[_index(pairs, step)], step.model.prompt_embeddings(texts))
 
 
-class SentenceContrastive(_Loss):
+class SentenceTokenContrastive(_Loss):
     """Sentences with their own embedding, against all sentences of the batch (Eq. 8)."""
 
     def forward(self, step: ChexStep) -> Tensor:
@@ -389,7 +389,7 @@ class SentenceMse(_Loss):
         return _squared_distance(step.sentence_features, step.sentences.prompts)
 
 
-class GlobalContrastive(_Loss):
+class MeanPatchContrastive(_Loss):
     """The CLIP loss of the mean patch and the mean sentence of each image that has texts (D.2, last paragraph)."""
 
     def forward(self, step: ChexStep) -> Tensor:
@@ -434,9 +434,9 @@ LOSSES: dict[str, type[Any]] = {
     "anatomy_contrastive": AnatomyContrastive,
     "anatomy_generation": AnatomyGeneration,
     "anatomy_mse": AnatomyMse,
-    "sentence_contrastive": SentenceContrastive,
+    "sentence_contrastive": SentenceTokenContrastive,
     "sentence_generation": SentenceGeneration,
     "sentence_mse": SentenceMse,
-    "global_contrastive": GlobalContrastive,
+    "global_contrastive": MeanPatchContrastive,
     "language_pretraining": LanguagePretraining,
 }

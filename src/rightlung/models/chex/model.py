@@ -26,7 +26,7 @@ from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.chex.boxes import in_square, scored_boxes, to_centres
 from rightlung.models.chex.config import PARTS, ChexConfig
 from rightlung.models.chex.contrastive import PATHOLOGY_TEMPERATURE, REGION_TEMPERATURE, prompt_probability
-from rightlung.models.chex.detector import Detections, PromptDetector, gaussian_weights
+from rightlung.models.chex.detector import PromptDetections, PromptDetector, gaussian_weights
 from rightlung.models.chex.generator import PostDecoder, SentenceGenerator
 from rightlung.models.chex.losses import LOSSES, ChexStep
 from rightlung.models.chex.reports import ReportSettings, write_report
@@ -44,13 +44,13 @@ GENERATOR_TOKENIZER_FILE = "generator_tokenizer.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryTokens:
     """The answers to ``q`` queries about each of ``n`` images: what was found, and the features of each query.
 
     ``box_tokens`` and ``scores`` of queries with a box are those of its prompt; ``has_boxes`` (n, q) is False there.
     """
 
-    found: Detections
+    found: PromptDetections
     tokens: Tensor
     has_boxes: Tensor
 
@@ -154,14 +154,16 @@ class Chex(ConfiguredTextModel):
         features: Tensor = self.post_decoder(tokens, box_tokens, has_boxes, source)
         return features
 
-    def ask(self, images: ImageEmbeddings, queries: Sequence[Sequence[Query]], extents: Sequence[Extent]) -> Asked:
+    def ask(
+        self, images: ImageEmbeddings, queries: Sequence[Sequence[Query]], extents: Sequence[Extent]
+    ) -> QueryTokens:
         """Ask ``q`` queries about each of ``n`` images in one pass; each image has the same number of queries."""
         flat = [query for own in queries for query in own]
         count, each = len(queries), len(queries[0])
         texts = [query.phrase or "" for query in flat]
         prompts = self.prompt_embeddings(texts).view(count, each, -1)
         patches = images.patch_embeddings
-        found: Detections = self.detector(prompts, patches)
+        found: PromptDetections = self.detector(prompts, patches)
         has_box = torch.tensor([[query.box is not None for query in own] for own in queries], device=patches.device)
         tokens = found.tokens
         if bool(has_box.any()):
@@ -174,7 +176,7 @@ class Chex(ConfiguredTextModel):
             has_text = torch.tensor([[query.phrase is not None for query in own] for own in queries])
             at_box = torch.where(has_text.to(patches.device)[..., None], at_both, at_box)
             tokens = torch.where(has_box[..., None], at_box, tokens)
-        return Asked(found, tokens, ~has_box)
+        return QueryTokens(found, tokens, ~has_box)
 
     # ---------------------------------------------------------------- training
 
@@ -333,7 +335,7 @@ class Chex(ConfiguredTextModel):
             texts += self.generator.write(features[begin : begin + SENTENCES_AT_ONCE], length)
         return texts
 
-    def _features(self, encoded: ImageEmbeddings, asked: Asked) -> Tensor:
+    def _features(self, encoded: ImageEmbeddings, asked: QueryTokens) -> Tensor:
         return self.look_again(asked.tokens, asked.found.box_tokens, asked.has_boxes, encoded)
 
     def finding_probabilities(self, features: Tensor, findings: Sequence[str]) -> Tensor:

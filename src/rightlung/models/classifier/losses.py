@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LossInputs:
+class ClassifierLossInputs:
     """What the losses of a training step share: logits of cells (n, k, rows, cols) and labels (n, k)."""
 
     model: Classifier
@@ -28,7 +28,7 @@ class LossInputs:
 class LabelBCE(nn.Module):
     """The binary cross-entropy of the image's logits and the known labels."""
 
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: ClassifierLossInputs) -> Tensor:
         """Return the mean over the known labels; 0 if none is known."""
         return label_bce(inputs.model.pool(inputs.cell_logits), inputs.labels)
 
@@ -36,7 +36,7 @@ class LabelBCE(nn.Module):
 class MaskBCE(nn.Module):
     """The binary cross-entropy of the cells' logits and the masks of findings, from the batch's phrases."""
 
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: ClassifierLossInputs) -> Tensor:
         """Return the mean over the findings."""
         return mask_bce(inputs.cell_logits, *finding_masks(inputs))
 
@@ -44,7 +44,7 @@ class MaskBCE(nn.Module):
 LOSSES: dict[str, type[nn.Module]] = {"label_bce": LabelBCE, "mask_bce": MaskBCE}
 
 
-def finding_masks(inputs: LossInputs) -> tuple[Tensor, Tensor]:
+def finding_masks(inputs: ClassifierLossInputs) -> tuple[Tensor, Tensor]:
     """Return the mask of each finding (n, k, rows, cols) and which are known (n, k).
 
     A finding covers the union of the masks of the phrases that name it; one whose label is 0 covers nothing. A phrase

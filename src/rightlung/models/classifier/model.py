@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from rightlung.core import Box, Extent, Grounding, Image, InputError, ScoredBox
 from rightlung.explain import BoxRule, as_heatmaps, boxes_of
 from rightlung.models.base import Gather, TrainingBatch
-from rightlung.models.classifier.losses import LOSSES, LossInputs
+from rightlung.models.classifier.losses import LOSSES, ClassifierLossInputs
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredModel, check_losses
 from rightlung.models.findings import FindingColumns
@@ -105,7 +105,7 @@ class Classifier(ConfiguredModel):
                 f"got {labels.shape[1]} labels for each image"
             )
         cell_logits = self.image_encoder.patches(batch.images)
-        inputs = LossInputs(self, batch, cell_logits, labels)
+        inputs = ClassifierLossInputs(self, batch, cell_logits, labels)
         return {name: loss(inputs) for name, loss in self.losses.items()}
 
     # ------------------------------------------------------------------ asking

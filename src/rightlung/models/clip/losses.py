@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class LossInputs:
+class ClipLossInputs:
     """A batch and its encodings, in one space but not of unit length; ``gather`` is None with a single process."""
 
     model: Clip
@@ -36,7 +36,7 @@ class LossInputs:
 class Contrastive(nn.Module):
     """CLIP's loss, symmetric InfoNCE: the mean of the cross-entropies in both directions."""
 
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: ClipLossInputs) -> Tensor:
         """Return the loss of this process's own images and texts."""
         images, texts, scale = inputs.images.global_embedding, inputs.texts.global_embedding, inputs.model.scale
         if inputs.gather is None:

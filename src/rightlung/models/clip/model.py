@@ -21,7 +21,7 @@ from rightlung.core.checks import check_text
 from rightlung.explain import BoxRule, as_heatmaps, boxes_of, shifted
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.clip.config import ClipConfig
-from rightlung.models.clip.losses import LOSSES, LossInputs
+from rightlung.models.clip.losses import LOSSES, ClipLossInputs
 from rightlung.models.dual_encoder import DualEncoder, RegionMode, paired_scores
 from rightlung.models.inputs import Images, Phrases, as_list, as_pairs
 
@@ -59,9 +59,9 @@ class Clip(DualEncoder):
         inputs = self.encode_batch(batch, gather)
         return {name: loss(inputs) for name, loss in self.losses.items()}
 
-    def encode_batch(self, batch: TrainingBatch, gather: Gather | None) -> LossInputs:
+    def encode_batch(self, batch: TrainingBatch, gather: Gather | None) -> ClipLossInputs:
         """Return a batch with its encodings, which all losses share."""
-        return LossInputs(self, batch, gather, self.image_encoder(batch.images), self.embed_texts(batch.texts))
+        return ClipLossInputs(self, batch, gather, self.image_encoder(batch.images), self.embed_texts(batch.texts))
 
     # --------------------------------------------------------------- inference
 

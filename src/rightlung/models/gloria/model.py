@@ -27,7 +27,7 @@ from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig
-from rightlung.models.gloria.losses import LOSSES, LossInputs
+from rightlung.models.gloria.losses import LOSSES, GloriaLossInputs
 from rightlung.models.gloria.losses.contrastive import sentence_similarity
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.roi import check_boxes, crop
@@ -95,7 +95,7 @@ class Gloria(DualEncoder):
         extra_texts = (text for loss in losses.values() for text in loss.extra_texts(batch))
         text_rows = {text: row for row, text in enumerate(dict.fromkeys([*batch.texts, *extra_texts]))}
         keys = self.attention_keys(images.patch_embeddings)
-        inputs = LossInputs(self, batch, gather, images, keys, self.embed_texts(list(text_rows)), text_rows)
+        inputs = GloriaLossInputs(self, batch, gather, images, keys, self.embed_texts(list(text_rows)), text_rows)
         return {name: loss(inputs) for name, loss in losses.items()}
 
     # --------------------------------------------------------------- inference

@@ -22,7 +22,7 @@ REPLACED, KEPT = 0.1, 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LossInputs:
+class UniterLossInputs:
     """What the losses of a training step share; ``tokens`` are on the CPU, where random numbers are drawn.
 
     ``generator`` is None in training: random numbers then follow torch's seed.
@@ -57,7 +57,7 @@ class MaskedLanguageModelling(_Loss):
     def __init__(self, encoder: JointEncoder) -> None:
         super().__init__(encoder, encoder.token_embedder.word_embeddings.num_embeddings)
 
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: UniterLossInputs) -> Tensor:
         """Return the mean over the masked tokens."""
         tokens, encoder = inputs.tokens, inputs.encoder
         candidates = (tokens.word_index > 0) & (tokens.ids != inputs.mask_id)
@@ -80,7 +80,7 @@ class MaskedRegionModelling(_Loss):
     def __init__(self, encoder: JointEncoder) -> None:
         super().__init__(encoder, encoder.config.feature_size)
 
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: UniterLossInputs) -> Tensor:
         """Return the mean over the masked regions."""
         encoder, regions = inputs.encoder, inputs.regions
         mask = draw_mask(regions.present, encoder.config.mask_probability, inputs.generator)
@@ -105,7 +105,7 @@ class ImageTextMatching(nn.Module):
         logits: Tensor = self.classifier(pooled)[:, 0]
         return logits.float()
 
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: UniterLossInputs) -> Tensor:
         """Return the mean over the images that have regions."""
         indices, matches = exchange_texts(inputs.texts, inputs.generator)
         ids, attention_mask = inputs.tokens.ids[indices], inputs.tokens.attention_mask[indices]

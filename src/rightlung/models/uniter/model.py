@@ -26,7 +26,7 @@ from rightlung.models.inputs import ImageInput, as_images
 from rightlung.models.preprocessing import letterbox_all, standardise
 from rightlung.models.uniter.config import UniterConfig
 from rightlung.models.uniter.joint_encoder import JointEmbeddings, JointEncoder
-from rightlung.models.uniter.losses import LOSSES, ImageTextMatching, LossInputs
+from rightlung.models.uniter.losses import LOSSES, ImageTextMatching, UniterLossInputs
 from rightlung.models.uniter.regions import Regions, box_locations, crop_regions, paint, region_saliency
 
 PAIR_BATCH_SIZE = 32
@@ -67,7 +67,7 @@ class Uniter(ConfiguredTextModel):
         """
         self._check(batch)
         target = batch.target("regions")
-        inputs = LossInputs(
+        inputs = UniterLossInputs(
             self.encoder,
             batch.texts,
             self.tokenizer.encode(batch.texts),

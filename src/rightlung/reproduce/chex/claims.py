@@ -31,7 +31,7 @@ BOX_OF_A_FINDING = ["patient", "study", "finding", "place"]
 
 
 @dataclass(frozen=True)
-class Claim:
+class QueryClaim:
     """A measure is higher or lower with one query than with another."""
 
     where: str
@@ -48,28 +48,30 @@ class Claim:
         return HOLDS if (found.value > 0) == (self.direction == "higher") else FAILS
 
 
-CLAIMS: tuple[Claim, ...] = (
-    Claim("5.2, Figure 4b", "A coarse hint steers towards the queried side.", "relative_other", COARSE, NO_HINT),
-    Claim("5.2, Figure 4b", "A fine hint steers towards the queried side.", "relative_other", FINE, NO_HINT),
-    Claim("5.2, Figure 5b", "The correct hint improves localisation.", "relative_opposite", COARSE, NO_HINT),
-    Claim("5.2, Figure 5b", "The opposite hint leads away.", "relative_opposite", OPPOSITE, NO_HINT, "lower"),
-    Claim("5.3, Figure 6a", "A coarse hint improves localisation.", "giou", COARSE, NO_HINT),
-    Claim("5.3, Figure 6b", "A coarse hint makes descriptions more accurate.", "queried", NAME_AND_REGION, NAME),
-    Claim("5.3, Figure 6b", "A box gives more accurate descriptions than a name.", "queried", BOX, NAME),
-    Claim("5.3, Figure 6b", "A box gives less specific descriptions than a name.", "non_queried", BOX, NAME),
-    Claim("5.3, Figure 6b", "A name and a box are more accurate than a box.", "queried", BOTH, BOX),
-    Claim("5.3, Figure 6b", "A name and a box are more specific than a box.", "non_queried", BOTH, BOX, "lower"),
-    Claim("5.3, Figure 6b", "A region is less specific than a finding in it.", "non_queried", REGION, NAME_AND_REGION),
-    Claim(
+CLAIMS: tuple[QueryClaim, ...] = (
+    QueryClaim("5.2, Figure 4b", "A coarse hint steers towards the queried side.", "relative_other", COARSE, NO_HINT),
+    QueryClaim("5.2, Figure 4b", "A fine hint steers towards the queried side.", "relative_other", FINE, NO_HINT),
+    QueryClaim("5.2, Figure 5b", "The correct hint improves localisation.", "relative_opposite", COARSE, NO_HINT),
+    QueryClaim("5.2, Figure 5b", "The opposite hint leads away.", "relative_opposite", OPPOSITE, NO_HINT, "lower"),
+    QueryClaim("5.3, Figure 6a", "A coarse hint improves localisation.", "giou", COARSE, NO_HINT),
+    QueryClaim("5.3, Figure 6b", "A coarse hint makes descriptions more accurate.", "queried", NAME_AND_REGION, NAME),
+    QueryClaim("5.3, Figure 6b", "A box gives more accurate descriptions than a name.", "queried", BOX, NAME),
+    QueryClaim("5.3, Figure 6b", "A box gives less specific descriptions than a name.", "non_queried", BOX, NAME),
+    QueryClaim("5.3, Figure 6b", "A name and a box are more accurate than a box.", "queried", BOTH, BOX),
+    QueryClaim("5.3, Figure 6b", "A name and a box are more specific than a box.", "non_queried", BOTH, BOX, "lower"),
+    QueryClaim(
+        "5.3, Figure 6b", "A region is less specific than a finding in it.", "non_queried", REGION, NAME_AND_REGION
+    ),
+    QueryClaim(
         "5.3, Figure 6b", "A name is more specific than a finding in a region.", "non_queried", NAME, NAME_AND_REGION,
         "lower",
     ),
-    Claim("A.5, Figure 8", "Negation makes localisation worse.", "giou", NEGATED, NO_HINT, "lower"),
-    Claim("A.5, Figure 8", "“Worsened” localises better than “improved”.", "giou", "worsened", "improved"),
+    QueryClaim("A.5, Figure 8", "Negation makes localisation worse.", "giou", NEGATED, NO_HINT, "lower"),
+    QueryClaim("A.5, Figure 8", "“Worsened” localises better than “improved”.", "giou", "worsened", "improved"),
 )  # fmt: skip
 
 
-def compare(rows: pd.DataFrame, settings: BootstrapSettings) -> list[tuple[Claim, Comparison]]:
+def compare(rows: pd.DataFrame, settings: BootstrapSettings) -> list[tuple[QueryClaim, Comparison]]:
     """Return the claims that can be judged, with paired differences over the boxes of findings.
 
     ``rows`` are those of `Interactive`, of one model or of several seeds, which are averaged. p-values are adjusted
@@ -84,7 +86,7 @@ def compare(rows: pd.DataFrame, settings: BootstrapSettings) -> list[tuple[Claim
     return list(zip(known, estimator.adjusted(estimator.differences(firsts, seconds)), strict=True)) if known else []
 
 
-def claims_table(label: str, judged: Sequence[tuple[Claim, Comparison]]) -> Table:
+def claims_table(label: str, judged: Sequence[tuple[QueryClaim, Comparison]]) -> Table:
     """Return the table of verdicts."""
     lines = [
         [

@@ -39,7 +39,7 @@ _RG = replace(_RE, name="chex-rg", queries=("image",), measures=(
 
 
 @dataclass(frozen=True)
-class Task:
+class MeasuredTask:
     """A task: its protocol, its title, the paper's data set to print next to ours, and the measures to show."""
 
     title: str
@@ -48,14 +48,14 @@ class Task:
     measures: tuple[str, ...]
 
 
-TASKS: Mapping[str, Task] = {
-    "sg": Task(
+TASKS: Mapping[str, MeasuredTask] = {
+    "sg": MeasuredTask(
         "SG", replace(find_protocol("chex-sg"), rules=("exact",)), "ms-cxr", ("box_miou", "sentence_map"),
     ),
-    "od": Task("OD", find_protocol("chex-od"), "vindr", ("map",)),
-    "rc": Task("RC", find_protocol("chex-rc"), "cig", ("finding_auroc_weighted",)),
-    "re": Task("RE", _RE, "cig", _RE.measures),
-    "rg": Task("RG", _RG, "mimic", _RG.measures),
+    "od": MeasuredTask("OD", find_protocol("chex-od"), "vindr", ("map",)),
+    "rc": MeasuredTask("RC", find_protocol("chex-rc"), "cig", ("finding_auroc_weighted",)),
+    "re": MeasuredTask("RE", _RE, "cig", _RE.measures),
+    "rg": MeasuredTask("RG", _RG, "mimic", _RG.measures),
 }  # fmt: skip
 BY_NAME = "re-by-name"
 PROMPT_SETS = {

@@ -100,7 +100,7 @@ class BatchPart:
     entry: DataEntry
     studies: Sequence[StudyAnnotations]  # n
     columns: Mapping[str, Column]  # what `TargetBuilder.build` returned for each study; empty if it was not called
-    words: Sequence[Any]  # n: what `TargetBuilder.draw` returned, with sides exchanged where they are
+    drawn: Sequence[Any]  # n: what `TargetBuilder.draw` returned, with sides exchanged where they are
     mirrored: Tensor  # (n,) bool: whether the pixels are
     sides_exchanged: Tensor  # (n,) bool: whether "left" means what was the right before; False without mirror_words
     params: AugmentationParams | None
@@ -138,7 +138,7 @@ class TargetBuilder:
 
     name: ClassVar[str]
 
-    def needed(self, entry: DataEntry) -> bool:
+    def needs_build(self, entry: DataEntry) -> bool:
         """Return whether studies of this entry have to be built (`draw` and `collate` are called in any case)."""
         return True
 
@@ -150,11 +150,11 @@ class TargetBuilder:
         """Return what is to be cached of a study, by name: tensors (rows, ...) or JSON-serialisable values."""
         return {}
 
-    def can_build_rendered(self, entry: DataEntry) -> bool:
-        """Return whether `build_rendered` equals `build`. If not, phantom studies are made one by one on the CPU."""
+    def can_build_from_rendering(self, entry: DataEntry) -> bool:
+        """Return whether `build_from_rendering` equals `build`. If not, phantoms are made one by one on the CPU."""
         return type(self).build is TargetBuilder.build
 
-    def build_rendered(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
+    def build_from_rendering(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
         """Return the columns of phantom studies that were rendered on the device."""
         return {}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @TARGETS.register
 @dataclass(frozen=True)
-class Boxes(TargetBuilder):
+class BoxTargets(TargetBuilder):
     """All ``b`` bounding boxes of findings that are, or may be, present; none with ``phrase_masks: none``.
 
     - ``boxes`` (b, 4): x0, y0, x1, y1 in fractions of the square image
@@ -32,7 +32,7 @@ class Boxes(TargetBuilder):
 
     name = "boxes"
 
-    def needed(self, entry: DataEntry) -> bool:
+    def needs_build(self, entry: DataEntry) -> bool:
         """Boxes are used unless the entry hides locations."""
         return entry.phrase_masks != "none"
 
@@ -51,11 +51,11 @@ class Boxes(TargetBuilder):
         boxes = torch.stack([torch.zeros(4), *map(frame.box, labels)])[1:]
         return {"boxes": boxes, "labels": [sorted(names) for names in labels.values()]}
 
-    def can_build_rendered(self, entry: DataEntry) -> bool:
+    def can_build_from_rendering(self, entry: DataEntry) -> bool:
         """Lesions and devices are rendered."""
         return True
 
-    def build_rendered(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
+    def build_from_rendering(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
         """Return the boxes of rendered lesions and devices."""
         boxes, labels = [], []
         for truth in batch.truths:

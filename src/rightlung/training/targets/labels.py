@@ -15,7 +15,7 @@ from rightlung.training.targets.base import TARGETS, BatchPart, TargetBuilder, l
 
 @TARGETS.register
 @dataclass(frozen=True)
-class Labels(TargetBuilder):
+class LabelTargets(TargetBuilder):
     """The labels of each image for the ``f`` ``findings`` of the settings.
 
     - ``values`` (n, f): 1 (present), 0 (absent) or NaN (uncertain or missing). With ``missing_labels: negative``, a

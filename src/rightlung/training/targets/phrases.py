@@ -44,7 +44,7 @@ class DrawnPhrase:
 
 @TARGETS.register
 @dataclass(frozen=True)
-class Phrases(TargetBuilder):
+class PhraseTargets(TargetBuilder):
     """``p`` phrases with masks, up to ``phrases_per_image`` of the entry for each image.
 
     - ``texts``, ``image_indices``: lists of length p, the phrases and the index of each one's image
@@ -55,7 +55,7 @@ class Phrases(TargetBuilder):
 
     name = "phrases"
 
-    def needed(self, entry: DataEntry) -> bool:
+    def needs_build(self, entry: DataEntry) -> bool:
         """Masks are needed where phrases are asked and their locations may be used."""
         return entry.phrases_per_image > 0 and entry.phrase_masks != "none"
 
@@ -67,11 +67,11 @@ class Phrases(TargetBuilder):
             shares.append(frame.cells(mask.pixels.astype(np.float32))[None].clamp(0.0, 1.0))
         return {"masks": to_uint8(torch.cat(shares))}
 
-    def can_build_rendered(self, entry: DataEntry) -> bool:
+    def can_build_from_rendering(self, entry: DataEntry) -> bool:
         """Exact masks are rendered; boxes of regions are not."""
         return entry.phrase_masks == "exact"
 
-    def build_rendered(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
+    def build_from_rendering(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
         """Return ``masks`` of each study's lesions, then of its devices."""
         pairs = zip(batch.rendering.lesion_masks, batch.rendering.device_masks, strict=True)
         masks = torch.cat([mask for pair in pairs for mask in pair])
@@ -90,7 +90,7 @@ class Phrases(TargetBuilder):
 
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return texts, image_indices, present, has_mask and masks."""
-        asked = [(image, phrase) for image, phrases in enumerate(part.words) for phrase in phrases]
+        asked = [(image, phrase) for image, phrases in enumerate(part.drawn) for phrase in phrases]
         images = part.tensor([image for image, _ in asked], torch.long)
         locations = [(image, phrase.locations) for image, phrase in asked]
         masks = part.move_masks(union_masks(part.columns.get("masks"), locations, part.grid, images.device), images)
@@ -197,8 +197,8 @@ def side_swapped_sentences(study: StudyAnnotations) -> list[str]:
 def _label_prompts(study: StudyAnnotations, context: DrawContext) -> list[DrawnPhrase]:
     """Ask for labels that are present and for labels that are absent, in turn where there are both."""
     entry, stream = context.entry, context.stream
-    there = stream.shuffled(sorted(name for name in study.labels if name != NO_FINDING))
-    healthy = NO_FINDING in study.labels
+    there = stream.shuffled(sorted(name for name in study.positive_findings if name != NO_FINDING))
+    healthy = NO_FINDING in study.positive_findings
     if entry.missing_labels == "negative" or healthy:
         missing = context.findings - study.present - study.uncertain - {NO_FINDING}
         if healthy and entry.missing_labels == "unknown":

@@ -65,11 +65,11 @@ class RegionTargets(TargetBuilder):
             findings[0, number] = torch.tensor(label_values(self.findings, present, absent))
         return {"boxes": boxes, "findings": findings}
 
-    def can_build_rendered(self, entry: DataEntry) -> bool:
+    def can_build_from_rendering(self, entry: DataEntry) -> bool:
         """Boxes and lesions are rendered."""
         return True
 
-    def build_rendered(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
+    def build_from_rendering(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
         """Return boxes and findings of the rendered regions."""
         boxes = batch.rendering.regions.float()
         ones = [1] * len(boxes)
@@ -101,5 +101,5 @@ class RegionTargets(TargetBuilder):
             "boxes": torch.where(present[..., None], within, 0.0),
             "present": present,
             "findings": torch.where(flipped, findings[:, _OTHER_SIDE], findings),
-            "sentences": list(part.words),
+            "sentences": list(part.drawn),
         }

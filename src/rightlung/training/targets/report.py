@@ -36,4 +36,4 @@ class ReportText(TargetBuilder):
 
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return the texts."""
-        return {"texts": list(part.words)}
+        return {"texts": list(part.drawn)}

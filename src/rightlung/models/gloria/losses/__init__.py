@@ -1,6 +1,6 @@
 """GLoRIA's training losses by name. To add one, write a `Loss` and enter it in `LOSSES`."""
 
-from rightlung.models.gloria.losses.base import Loss, LossInputs
+from rightlung.models.gloria.losses.base import GloriaLossInputs, Loss
 from rightlung.models.gloria.losses.contrastive import GlobalContrastive, LocalContrastive, SentenceContrastive
 from rightlung.models.gloria.losses.hard_negatives import (
     HardNegativeAbstention,
@@ -20,4 +20,4 @@ LOSSES: dict[str, type[Loss]] = {
     "attention_in_mask": AttentionInMask,
 }
 
-__all__ = ["LOSSES", "Loss", "LossInputs"]
+__all__ = ["LOSSES", "GloriaLossInputs", "Loss"]

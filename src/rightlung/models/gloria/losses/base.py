@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class LossInputs:
+class GloriaLossInputs:
     """A batch and its encodings, computed once and shared by all losses.
 
     ``image_keys`` (n, [1 +] p, d) are the patch embeddings as attention compares them (`Gloria.attention_keys`).
@@ -84,6 +84,6 @@ class Loss(nn.Module):
         """Return the texts that this loss needs encoded besides those of the batch."""
         return ()
 
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: GloriaLossInputs) -> Tensor:
         """Return the loss, a scalar."""
         raise NotImplementedError

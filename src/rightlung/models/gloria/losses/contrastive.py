@@ -12,7 +12,7 @@ from rightlung.models.base import TrainingBatch
 from rightlung.models.contrastive import contrastive_loss, cosine_similarity
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import local_similarity
-from rightlung.models.gloria.losses.base import Loss, LossInputs, hard_negatives
+from rightlung.models.gloria.losses.base import GloriaLossInputs, Loss, hard_negatives
 
 
 def sentence_similarity(
@@ -31,11 +31,11 @@ def sentence_similarity(
 class _Contrastive(Loss):
     """A contrastive loss; subclasses say what is compared, and how."""
 
-    def _arguments(self, inputs: LossInputs, texts: TextEmbeddings) -> tuple[Tensor, ...]:
+    def _arguments(self, inputs: GloriaLossInputs, texts: TextEmbeddings) -> tuple[Tensor, ...]:
         """Return the arguments of `_compare`: a tensor of the images (n, ...), one or more of the texts (m, ...)."""
         raise NotImplementedError
 
-    def _compare(self, inputs: LossInputs, images: Tensor, *texts: Tensor) -> Tensor:
+    def _compare(self, inputs: GloriaLossInputs, images: Tensor, *texts: Tensor) -> Tensor:
         """Return the logits (m, n) of the texts with the images."""
         raise NotImplementedError
 
@@ -43,7 +43,7 @@ class _Contrastive(Loss):
         """Return the hard negatives, if the configuration asks for them."""
         return list(hard_negatives(batch).values()) if self.config.contrastive_hard_negatives else ()
 
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: GloriaLossInputs) -> Tensor:
         """Return the contrastive loss of the batch."""
         images, *texts = self._arguments(inputs, inputs.texts)
         if inputs.gather is None:
@@ -55,7 +55,7 @@ class _Contrastive(Loss):
         negatives = self._hard_negative_logits(inputs) if self.config.contrastive_hard_negatives else None
         return contrastive_loss(image_logits, text_logits, inputs.pairs, negatives)
 
-    def _hard_negative_logits(self, inputs: LossInputs) -> Tensor:
+    def _hard_negative_logits(self, inputs: GloriaLossInputs) -> Tensor:
         """Return the logit of each text's hard negative with its image, (m,); -inf where there is none."""
         device = inputs.image_keys.device
         result = torch.full((len(inputs.batch.texts),), -torch.inf, device=device)
@@ -70,20 +70,20 @@ class _Contrastive(Loss):
 class GlobalContrastive(_Contrastive):
     """GLoRIA's global loss: the cosine of an image's and a text's global embedding."""
 
-    def _arguments(self, inputs: LossInputs, texts: TextEmbeddings) -> tuple[Tensor, ...]:
+    def _arguments(self, inputs: GloriaLossInputs, texts: TextEmbeddings) -> tuple[Tensor, ...]:
         return inputs.images.global_embedding, texts.global_embedding
 
-    def _compare(self, inputs: LossInputs, images: Tensor, *texts: Tensor) -> Tensor:
+    def _compare(self, inputs: GloriaLossInputs, images: Tensor, *texts: Tensor) -> Tensor:
         return self.config.global_temperature * cosine_similarity(texts[0], images)
 
 
 class LocalContrastive(_Contrastive):
     """GLoRIA's local loss: every word with the patches that it attends to (`local_similarity`)."""
 
-    def _arguments(self, inputs: LossInputs, texts: TextEmbeddings) -> tuple[Tensor, ...]:
+    def _arguments(self, inputs: GloriaLossInputs, texts: TextEmbeddings) -> tuple[Tensor, ...]:
         return inputs.image_keys, inputs.model.normalize_for_attention(texts.word_embeddings), texts.attention_mask
 
-    def _compare(self, inputs: LossInputs, images: Tensor, *texts: Tensor) -> Tensor:
+    def _compare(self, inputs: GloriaLossInputs, images: Tensor, *texts: Tensor) -> Tensor:
         config = self.config
         settings = (
             config.attention.softmax_over_words,
@@ -97,8 +97,8 @@ class LocalContrastive(_Contrastive):
 class SentenceContrastive(_Contrastive):
     """The sentence with its most similar patch (`sentence_similarity`), which is what a sentence's heatmap shows."""
 
-    def _arguments(self, inputs: LossInputs, texts: TextEmbeddings) -> tuple[Tensor, ...]:
+    def _arguments(self, inputs: GloriaLossInputs, texts: TextEmbeddings) -> tuple[Tensor, ...]:
         return inputs.model.patch_keys(inputs.image_keys), inputs.model.normalize_for_attention(texts.global_embedding)
 
-    def _compare(self, inputs: LossInputs, images: Tensor, *texts: Tensor) -> Tensor:
+    def _compare(self, inputs: GloriaLossInputs, images: Tensor, *texts: Tensor) -> Tensor:
         return self.config.local_temperature * sentence_similarity(texts[0], images, inputs.model.temperature)

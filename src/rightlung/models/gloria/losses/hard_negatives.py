@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 
 from rightlung.models.base import TrainingBatch
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.gloria.losses.base import Loss, LossInputs, hard_negatives
+from rightlung.models.gloria.losses.base import GloriaLossInputs, Loss, hard_negatives
 from rightlung.models.gloria.losses.contrastive import sentence_similarity
 
 
@@ -27,7 +27,7 @@ class _HardNegativeLoss(Loss):
         """Return the hard negatives."""
         return list(hard_negatives(batch).values())
 
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: GloriaLossInputs) -> Tensor:
         """Return the loss of all texts that have a hard negative; 0 if none has one."""
         batch, negative_of = inputs.batch, hard_negatives(inputs.batch)
         if not negative_of:
@@ -38,7 +38,7 @@ class _HardNegativeLoss(Loss):
         return losses.sum() / len(batch.texts)
 
     def _compare(
-        self, inputs: LossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
+        self, inputs: GloriaLossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
     ) -> Tensor:
         """Return the loss (n,) of n texts and their hard negatives; ``image_indices`` are their images."""
         raise NotImplementedError
@@ -48,7 +48,7 @@ class HardNegativeRanking(_HardNegativeLoss):
     """The text must be more similar to its image than its hard negative is (`sentence_similarity`)."""
 
     def _compare(
-        self, inputs: LossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
+        self, inputs: GloriaLossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
     ) -> Tensor:
         model = inputs.model
         patches = model.patch_keys(inputs.image_keys)[torch.tensor(image_indices, device=model.device)]
@@ -65,7 +65,7 @@ class HardNegativeOverlap(_HardNegativeLoss):
     """The hard negative must attend to other patches than the text (`overlap_loss`)."""
 
     def _compare(
-        self, inputs: LossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
+        self, inputs: GloriaLossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
     ) -> Tensor:
         first_patch = 0 if inputs.model.no_attention_token is None else 1
         text_attention, negative_attention = (
@@ -79,7 +79,7 @@ class HardNegativeAbstention(_HardNegativeLoss):
     """The hard negative must attend to the no-attention token, and the text to patches (`abstention_loss`)."""
 
     def _compare(
-        self, inputs: LossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
+        self, inputs: GloriaLossInputs, texts: TextEmbeddings, negatives: TextEmbeddings, image_indices: Sequence[int]
     ) -> Tensor:
         return abstention_loss(
             *(inputs.model.log_attention(some, inputs.image_keys, image_indices) for some in (texts, negatives))

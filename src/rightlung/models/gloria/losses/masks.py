@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from rightlung.models.base import TrainingBatch
-from rightlung.models.gloria.losses.base import Loss, LossInputs
+from rightlung.models.gloria.losses.base import GloriaLossInputs, Loss
 
 
 class _MaskLoss(Loss):
@@ -23,7 +23,7 @@ class _MaskLoss(Loss):
         """Return the phrases."""
         return list(batch.target("phrases")["texts"])
 
-    def forward(self, inputs: LossInputs) -> Tensor:
+    def forward(self, inputs: GloriaLossInputs) -> Tensor:
         """Return the sum over the phrases, divided by the number of images."""
         phrases, model = inputs.batch.target("phrases"), inputs.model
         if not phrases["texts"]:
