@@ -1,7 +1,7 @@
 """Pure functions from attention, similarities and gradients to heatmaps, and from heatmaps to boxes and peaks."""
 
 from rightlung.explain.attention import attention_maps
-from rightlung.explain.boxes import BoxRule, boxes_of
+from rightlung.explain.boxes import BoxRule, boxes_of, suppressed
 from rightlung.explain.gradcam import as_heatmaps, class_activation, grad_cam
 from rightlung.explain.layers import ActivationHook, encoder_grad_cam
 from rightlung.explain.peak import peak_of, peaks, side_at, side_of_peak
@@ -9,5 +9,5 @@ from rightlung.explain.similarity import cosine_maps, shifted
 
 __all__ = [
     "ActivationHook", "BoxRule", "as_heatmaps", "attention_maps", "boxes_of", "class_activation", "cosine_maps",
-    "encoder_grad_cam", "grad_cam", "peak_of", "peaks", "shifted", "side_at", "side_of_peak",
+    "encoder_grad_cam", "grad_cam", "peak_of", "peaks", "shifted", "side_at", "side_of_peak", "suppressed",
 ]  # fmt: skip

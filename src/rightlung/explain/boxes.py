@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -83,3 +84,18 @@ def _lowest(values: NDArray[np.float32], rule: BoxRule) -> float:
         return rule.threshold * float(values.max())
     count = int(np.ceil(rule.threshold * values.size - 1e-9))  # 0.07 * 100 exceeds 7 by rounding
     return float(np.partition(values.ravel(), -count)[-count]) if count else np.inf
+
+
+def suppressed(boxes: Sequence[ScoredBox], threshold: float) -> list[ScoredBox]:
+    """Return the boxes, sorted by score, without those that overlap a better one by more than ``threshold``.
+
+    >>> half, less, other = Box(0, 0, 0.5, 1), Box(0, 0, 0.4, 1), Box(0.6, 0, 1, 1)
+    >>> boxes = [ScoredBox(half, 0.9), ScoredBox(less, 0.8), ScoredBox(other, 0.1)]
+    >>> [box.score for box in suppressed(boxes, 0.25)]
+    [0.9, 0.1]
+    """
+    kept: list[ScoredBox] = []
+    for one in boxes:
+        if all(one.box.iou(other.box) <= threshold for other in kept):
+            kept.append(one)
+    return kept

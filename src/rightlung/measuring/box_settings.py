@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import Box, Grounding, InputError, ScoredBox
 from rightlung.core.checks import check_limits
+from rightlung.explain import suppressed
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.predictions import Batch
 from rightlung.scoring.detection import IOU_THRESHOLDS, Detections, SortedDetections, match, score
@@ -75,21 +76,6 @@ class BoxSettings:
     def as_json(self) -> dict[str, Any]:
         """Return the settings as plain values."""
         return {"nms": self.nms, "merge": self.merge, "scale": dict(self.scale)}
-
-
-def suppressed(boxes: Sequence[ScoredBox], threshold: float) -> list[ScoredBox]:
-    """Return the boxes, sorted by score, without those that overlap a better one by more than ``threshold``.
-
-    >>> half, less, other = Box(0, 0, 0.5, 1), Box(0, 0, 0.4, 1), Box(0.6, 0, 1, 1)
-    >>> boxes = [ScoredBox(half, 0.9), ScoredBox(less, 0.8), ScoredBox(other, 0.1)]
-    >>> [box.score for box in suppressed(boxes, 0.25)]
-    [0.9, 0.1]
-    """
-    kept: list[ScoredBox] = []
-    for one in boxes:
-        if all(one.box.iou(other.box) <= threshold for other in kept):
-            kept.append(one)
-    return kept
 
 
 def processed(batches: Iterable[Batch], settings_of: Callable[[str], BoxSettings]) -> Iterator[Batch]:

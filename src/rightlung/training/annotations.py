@@ -240,14 +240,7 @@ def _sides(phrase: Phrase, positive: frozenset[str]) -> frozenset[str]:
         side = REGIONS[name].side if name in REGIONS else "none"
         sides |= {"left", "right"} if side == "both" else {side}
     # The patient's left is on the image's right.
-    return frozenset(sides or {"left" if box.x0 + box.x1 > 1 else "right" for box in boxes_of(phrase)} or {"none"})
-
-
-def boxes_of(phrase: Phrase) -> tuple[Box, ...]:
-    """Return the boxes of a phrase, or the box around its mask."""
-    if phrase.boxes or phrase.mask is None or (box := phrase.mask.box()) is None:
-        return phrase.boxes
-    return (box,)
+    return frozenset(sides or {"left" if box.x0 + box.x1 > 1 else "right" for box in phrase.target_boxes} or {"none"})
 
 
 def _positive(findings: Mapping[str, Polarity]) -> frozenset[str]:

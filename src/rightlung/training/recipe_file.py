@@ -251,6 +251,15 @@ def _count_values(node: yaml.Node, known: dict[int, int]) -> int:
 class _Loader(yaml.SafeLoader):
     """YAML as people write it: 1e-3 is a number (YAML 1.1 wants 1.0e-3), and a field given twice is an error."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            if not isinstance(node, yaml.ScalarNode):
+                raise
+            kind = str(node.tag).rpartition(":")[2]
+            raise ValueError(f"line {node.start_mark.line + 1}: {shortened(node.value)} is no {kind}") from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for index, key in enumerate(keys):

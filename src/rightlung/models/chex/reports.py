@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rightlung.core import Box, Extent, Query, Report, Sentence
+from rightlung.core import Extent, Query, Report, Sentence
 from rightlung.core.checks import check_limits, check_text
 from rightlung.core.errors import InputError
+from rightlung.explain import suppressed
 from rightlung.lexicon import finding, sides_in
 from rightlung.lexicon.labeller import OBSERVATIONS, read_sentence
 from rightlung.models.chex.boxes import scored_boxes
@@ -29,7 +30,7 @@ REPORT_REGIONS = (
 )  # fmt: skip
 """The 15 regions that reports ask for (D.4)."""
 NO_FINDING = "no finding"
-MAX_OVERLAP = 0.25
+MAX_OVERLAP = 0.25  # IoU of two boxes of a sentence (E.2)
 CHEXPERT_FINDINGS = tuple(finding(name).name for name in OBSERVATIONS)
 """CheXpert's 14 observations by the lexicon's names."""
 CLASSES = tuple(name for name in CHEXPERT_FINDINGS if name != NO_FINDING)
@@ -91,7 +92,7 @@ def write_report(
             column = places[number][1]
             boxes = scored_boxes(answers.found.boxes[row, column], answers.found.scores[row, column], extent)
             best = boxes[0].score if boxes else 0.0
-            shown = distinct(box.box for box in boxes if box.score >= best / 2)
+            shown = tuple(box.box for box in suppressed(boxes, MAX_OVERLAP) if box.score >= best / 2)
             candidates.append(Sentence(texts[number], shown, best, asked[column][0]))
         sentences = choose_sentences(candidates, embeddings[own], settings)
         text = " ".join(sentence.text for sentence in sentences)
@@ -109,15 +110,6 @@ def report_without_sentences(asked: Sequence[tuple[str, bool]], nothing_found: b
     if not nothing_found:
         return Report("No sentence was generated for any of the prompts.", looked_for)
     return Report(f"No finding: there is no evidence of {', '.join(CLASSES[:-1])} or {CLASSES[-1]}.", looked_for)
-
-
-def distinct(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Return the boxes, the best first, that do not overlap a better one by more than an IoU of 0.25 (E.2)."""
-    kept: list[Box] = []
-    for box in boxes:
-        if all(box.iou(other) <= MAX_OVERLAP for other in kept):
-            kept.append(box)
-    return tuple(kept)
 
 
 def choose_sentences(

@@ -11,7 +11,7 @@ import torch
 from rightlung.core import Box, Polarity, Study
 from rightlung.lexicon import canonical_finding
 from rightlung.phantom.loader import PhantomBatch
-from rightlung.training.annotations import NO_FINDING, StudyAnnotations, boxes_of, implied_findings
+from rightlung.training.annotations import NO_FINDING, StudyAnnotations, implied_findings
 from rightlung.training.targets.base import TARGETS, BatchPart, Column, RaggedTensor, StudyFrame, TargetBuilder
 from rightlung.training.targets.regions import MIN_BOX_SIDE
 
@@ -38,7 +38,7 @@ class BoxTargets(TargetBuilder):
 
     def available_in(self, study: Study) -> bool:
         """Whether a phrase has a box."""
-        return any(boxes_of(phrase) for phrase in (*study.located_findings, *study.phrases))
+        return any(phrase.target_boxes for phrase in (*study.located_findings, *study.phrases))
 
     def build(self, study: Study, annotations: StudyAnnotations, frame: StudyFrame) -> Mapping[str, Any]:
         """Return ``boxes`` and ``labels``; a box has all findings that are said of it, and what these imply."""
@@ -46,7 +46,7 @@ class BoxTargets(TargetBuilder):
         for phrase in study.located_findings or study.phrases:
             names = {canonical_finding(name) for name, kind in phrase.findings.items() if kind is not Polarity.NEGATIVE}
             if names - {NO_FINDING}:
-                for box in boxes_of(phrase):
+                for box in phrase.target_boxes:
                     labels.setdefault(box, set()).update(implied_findings(names))
         boxes = torch.stack([torch.zeros(4), *map(frame.box, labels)])[1:]
         return {"boxes": boxes, "labels": [sorted(names) for names in labels.values()]}
