@@ -112,9 +112,6 @@ def _lines(path: Path) -> list[str]:
 
 def _queries(prompts: Sequence[str], boxes: Sequence[str]) -> list[Query]:
     texts = [check_text(prompt, "a prompt") for prompt in prompts]
-    for text in texts:
-        if not text.strip():
-            raise InputError("--prompt must not be empty")
     areas = [_box(text) for text in boxes]
     if texts and areas:
         if len(areas) > 1:
