@@ -10,6 +10,7 @@ import itertools
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +45,7 @@ from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Tas
 from rightlung.reproduce.sanity import check_sanity, known_models
 from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
+from rightlung.studies import open_source
 from rightlung.training.datasets import ReportProgress
 from rightlung.training.failures import free_memory
 from rightlung.training.log import Row, TrainingProgress, read_log
@@ -105,6 +107,8 @@ def reproduce(
 
     files: Sequence[Path] = ()
     if page:
+        for slug in sorted(path.parent.name for path in plan.out.glob("measures/*/about.json")):
+            _measure_more(plan, prepared, slug, progress)
         progress("writing the page", 0, 1)
         found = Measurements.read(plan.out, plan.paper, prepared, commands=typed, judgements=judgements, key=key)
         content = plan.paper.page(found)
@@ -131,9 +135,13 @@ def _check_judgements(judgements: Path | None, key: Path | None) -> None:
 
 
 def measure_model(
-    plan: Plan, prepared: PreparedStudies, model: object, about: Mapping[str, Any], progress: Progress, title: str = ""
-) -> None:
-    """Ask a model all questions, measure its answers and write ``measures/<slug>``, with ``about.json`` last."""
+    plan: Plan, prepared: PreparedStudies, model: object, about: Mapping[str, Any], progress: Progress,
+    title: str = "", more: bool = True,
+) -> None:  # fmt: skip
+    """Ask a model all questions, measure its answers and write ``measures/<slug>``, with ``about.json`` last.
+
+    ``more``: also those that the paper asks besides phrases.
+    """
     slug = str(about["slug"])
     folder, conditions = plan.measures(slug), prepared.protocol.conditions
 
@@ -147,20 +155,24 @@ def measure_model(
     else:
         out = plan.predictions(slug)
         summary = ask(
-            model, prepared.source, out, conditions, queries=_queries(plan, model), batch_size=BATCH_SIZE, boxes=None,
-            model_name=slug,
-            progress=tell,
+            model, prepared.source, out, conditions, queries=_queries(plan, model), batch_size=BATCH_SIZE,
+            boxes=plan.paper.boxes, findings=plan.paper.findings, model_name=slug, progress=tell,
         )  # fmt: skip
         examples = keep_examples(out, prepared, folder)
         batches, counts = open_predictions(out).batches(), {"errors": len(summary.failed), "questions": summary.rows}
     table = measure(batches, prepared.targets, prepared.protocol, device=plan.device)
     (folder / "about.json").unlink(missing_ok=True)  # so that a folder being rewritten does not count as complete
-    if plan.paper.measure_more is not None and about["group"] != "reference":
-        plan.paper.measure_more(model, plan.predictions(slug), prepared, folder, progress)
+    if plan.paper.ask_more is not None and more:
+        plan.paper.ask_more(model, plan.predictions(slug), prepared, folder, progress)
     write_instances(folder / "instances.parquet", table, prepared.protocol, slug)
     measured = {"instances": len(prepared.targets.phrases), "rows": table.num_rows, **counts}
     whole = {"weights": weights_digest(model), **about, "protocol": prepared.protocol.hash, "measured": measured}
     write_json(folder / "about.json", whole | examples)
+
+
+def _measure_more(plan: Plan, prepared: PreparedStudies, slug: str, progress: Progress) -> None:
+    if plan.paper.measure_more is not None and plan.measure:
+        plan.paper.measure_more(prepared, plan.measures(slug), progress)
 
 
 def _queries(plan: Plan, model: object) -> list[str]:
@@ -176,6 +188,23 @@ def is_measured(folder: Path, prepared: PreparedStudies) -> bool:
 
 def run_job(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progress: Progress, say: Say) -> None:
     """Train and measure one run, skipping what is done."""
+    about = job.about() | {"recipe": recipe_digest(plan, job)}
+    if job.variant.derive is None:
+        outcomes = train_stages(plan, job, title, say)
+        log = read_log(plan.run(job).log)
+        about["training"] = _training(outcomes, log, recipes_of(plan, job)) | {"quick": plan.quick}
+    if not is_measured(plan.measures(job.slug), prepared):
+        say(f"{title}: measuring")
+        model = _model(plan, job)
+        about["comparable"] = about["comparable"] and is_comparable(model)
+        measure_model(plan, prepared, model, about, progress, title)
+    _measure_more(plan, prepared, job.slug, progress)
+
+
+def train_stages(
+    plan: Plan, job: Job, title: str, say: Say, until: str | None = None
+) -> dict[str, TrainingOutcome]:  # fmt: skip
+    """Train the stages of a run, the last one ``until`` if given, skipping what is done."""
     recipes, folders = recipes_of(plan, job), stage_folders(plan, job)
     if not plan.run(job).finished.is_file():
         say(f"{title}: training")
@@ -186,22 +215,24 @@ def run_job(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progres
             recipe, folders[stage].path, resume=True, hardware=plan.hardware,
             progress=TrainingProgress(say=say, prefix=f"{prefix}: "),
         )  # fmt: skip
-    if is_measured(plan.measures(job.slug), prepared):
-        return
-    say(f"{title}: measuring")
-    model = load(outcomes[stage].model, plan.device)
-    about = job.about()
-    about |= {
-        "comparable": about["comparable"] and is_comparable(model),
-        "recipe": recipe_digest(plan, job),
-        "training": _training(outcomes, read_log(plan.run(job).log), recipes) | {"quick": plan.quick},
-    }
-    measure_model(plan, prepared, model, about, progress, title)
+        if stage == until:
+            break
+    return outcomes
+
+
+def _model(plan: Plan, job: Job) -> Any:
+    """Return the model of a run: trained, or made from that of another."""
+    if job.variant.derive is None:
+        return load(plan.run(job).model, plan.device)
+    start = None if job.start is None else load(plan.run(job.start).model, plan.device)
+    *_, recipe = recipes_of(plan, job).values()
+    entry = recipe.data.train[0]
+    return job.variant.derive(start, itertools.islice(open_source(entry.source), entry.cached_studies))
 
 
 def is_comparable(model: object) -> bool:
     """Return whether a model can be compared with others: not if it must be given the region boxes."""
-    return isinstance(model, Grounder | BlindGrounder)
+    return isinstance(model, Grounder | BlindGrounder) or not isinstance(model, RegionGrounder)
 
 
 def _run_jobs(
@@ -214,7 +245,8 @@ def _run_jobs(
     left = [job for job in wanted if job in left or (job in starts and not plan.run(job).finished.is_file())]
     if 0 < len(left) < len(wanted):
         say(f"{len(wanted) - len(left)} of {len(wanted)} runs are done already")
-    missing = _fill_pools(plan, {job: recipes[job] for job in left if not plan.run(job).finished.is_file()}, progress)
+    trained = [job for job in left if job.variant.derive is None and not plan.run(job).finished.is_file()]
+    missing = _fill_pools(plan, {job: recipes[job] for job in trained}, progress)
     if missing and not has_own and all(job.slug in missing for job in asked):
         raise InputError(next(iter(missing.values())))
     for slug, reason in missing.items():
@@ -272,19 +304,21 @@ def _entries(recipes: Iterable[Recipe], workers: int) -> Iterator[tuple[str, Dat
             yield "data.validation", data.validation.entry(), data
 
 
-def _waits_for(plan: Plan, left: Sequence[Job]) -> dict[str, str]:
-    """Return the run that each of some must wait for: the one it starts from, or one that trains a stage they share."""
-    found: dict[str, str] = {}
-    owners: dict[str, str] = {}
+def tasks_of(plan: Plan, left: Sequence[Job], titles: Mapping[Job, str], plan_file: Path) -> list[Task]:
+    """Return a task for each run, after one for each stage that it shares with others or the run it starts from."""
+    command = [sys.executable, "-m", "rightlung.reproduce.experiment", str(plan_file)]
+    shared = {job: list(stage_digests(plan, job).items())[:-1] for job in left if job.variant.derive is None}
+    uses = Counter(digest for stages in shared.values() for _, digest in stages)
+    tasks: dict[str, Task] = {}
     for job in left:
-        digests = list(stage_digests(plan, job).values())[:-1]
-        if job.start is not None:
-            found[job.slug] = job.start.slug
-        elif owner := next((owners[digest] for digest in reversed(digests) if digest in owners), None):
-            found[job.slug] = owner
-        for digest in digests:
-            owners.setdefault(digest, job.slug)
-    return found
+        after = None if job.start is None else job.start.slug
+        for stage, digest in shared.get(job, ()):
+            if uses[digest] > 1:
+                title = f"{titles[job]}: {stage}"
+                own = Task(f"{job.slug}-{stage}", title, [*command, job.slug, title, stage], after)
+                after = tasks.setdefault(digest, own).name
+        tasks[job.slug] = Task(job.slug, titles[job], [*command, job.slug, titles[job]], after)
+    return list(tasks.values())
 
 
 def _why_not(entry: DataEntry, data: Data, device: torch.device, place: str, progress: Progress) -> str | None:
@@ -311,18 +345,9 @@ def _in_processes(
     """Run jobs in parallel processes; return the reasons of those that failed."""
     plan_file = plan.out / "plan.json"
     write_json(plan_file, plan.as_json())
-    waits_for = _waits_for(plan, left)
-    tasks = [
-        Task(
-            job.slug,
-            titles[job],
-            [sys.executable, "-m", "rightlung.reproduce.experiment", str(plan_file), job.slug, titles[job]],
-            waits_for.get(job.slug),
-        )
-        for job in left
-    ]
-    threads = max(1, usable_cores() // at_once)
-    return in_processes(tasks, at_once, plan.out / "logs", threads=threads, progress=progress, say=say)
+    tasks, threads = tasks_of(plan, left, titles, plan_file), max(1, usable_cores() // at_once)
+    failed = in_processes(tasks, at_once, plan.out / "logs", threads=threads, progress=progress, say=say)
+    return {job.slug: failed[job.slug] for job in left if job.slug in failed}
 
 
 def _training(
@@ -356,7 +381,7 @@ def _measure_baselines(plan: Plan, prepared: PreparedStudies, progress: Progress
                 "slug": slug, "variant": slug, "name": name, "group": "reference", "comparable": True, "seed": None,
                 "order": 1000 + order, "note": note, "training": None, "weights": None,
             }  # fmt: skip
-            measure_model(plan, prepared, model, about, progress)
+            measure_model(plan, prepared, model, about, progress, more=False)
     if plan.quick:
         for sentence in check_sanity(plan.out, plan.paper, synthetic=plan.source is None):
             say(sentence)
@@ -459,18 +484,21 @@ def _left_out(plan: Plan, prepared: PreparedStudies, slugs: Sequence[str], missi
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one job of a prepared plan; the entry point of the processes of `in_processes`."""
+    """Run one job of a prepared plan, or its stages up to one; the entry point of the processes of `in_processes`."""
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    plan_file, slug, title = arguments
+    plan_file, slug, title, *until = arguments
     try:
         plan = Plan.from_json(read_json(Path(plan_file)))
         job = next(job for job in plan.jobs((slug,)) if job.slug == slug)
-        run_job(plan, job, PreparedStudies.open(plan.out, plan.protocol), title, no_progress, say)
+        if until:
+            train_stages(plan, job, title, say, until[0])
+        else:
+            run_job(plan, job, PreparedStudies.open(plan.out, plan.protocol), title, no_progress, say)
     except (InputError, OutputError) as error:
         say(f"error: {error}")
         return REFUSED if isinstance(error, InputError) else NOT_WRITTEN

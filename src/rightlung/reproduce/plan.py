@@ -49,6 +49,8 @@ class Plan:
     changes: tuple[str, ...] = ()
     hardware: Hardware = field(default_factory=Hardware)
     quick: bool = False
+    measure: bool = True
+    """Whether to measure what needs no model. Otherwise a later call does, on any machine."""
 
     @property
     def paper(self) -> Paper:

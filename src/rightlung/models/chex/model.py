@@ -20,6 +20,7 @@ from torch.nn.functional import normalize
 
 from rightlung.core import Box, Extent, Grounding, Image, InputError, Phrase, Query, Report, ScoredBox
 from rightlung.core.checks import check_text
+from rightlung.core.settings import read_settings
 from rightlung.explain import as_heatmaps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
@@ -37,7 +38,7 @@ from rightlung.models.encoders.tokenizer import WordTokenizer
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_all
 
-IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE, PROMPTS_AT_ONCE, SENTENCES_AT_ONCE = 16, 256, 64, 128
+IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE, PROMPTS_AT_ONCE, SENTENCES_AT_ONCE = 16, 256, 64, 512
 MAX_NEW_TOKENS = 128
 """The most tokens of a generated sentence (supp. D.1)."""
 GENERATOR_TOKENIZER_FILE = "generator_tokenizer.json"
@@ -96,7 +97,12 @@ class Chex(ConfiguredTextModel):
 
     @classmethod
     def from_encoders(cls, start: Any, config: Mapping[str, Any], texts: Iterable[str], seed: int) -> Self:
-        """Return a new model with the image and text encoder of a GLoRIA or CLIP."""
+        """Return a new model with the image and text encoder of a GLoRIA or CLIP.
+
+        From a ChEX it takes all weights that fit the configuration, and the tokenizers; other weights are new.
+        """
+        if isinstance(start, cls):
+            return cls._redesigned(start, config, seed)
         if not all(hasattr(start, name) for name in ("image_encoder", "text_encoder", "tokenizer")):
             raise InputError(f"a chex cannot start from a {type(start).__name__}, which has no image and text encoder")
         taken = {name: start.to_config()[name] for name in ("image", "text", "dimension")}
@@ -108,6 +114,18 @@ class Chex(ConfiguredTextModel):
             model.get_submodule(part).load_state_dict(created.get_submodule(part).state_dict())
         model.image_encoder.load_state_dict(start.image_encoder.state_dict())
         model.text_encoder.load_state_dict(start.text_encoder.state_dict())
+        return model
+
+    @classmethod
+    def _redesigned(cls, start: Chex, config: Mapping[str, Any], seed: int) -> Self:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            read = read_settings(ChexConfig, config)
+            model = cls(read, start.tokenizer.definition, start.generator.tokenizer.definition)
+        given = start.state_dict()
+        fits = {name: given[name] for name, weight in model.state_dict().items()
+                if name in given and given[name].shape == weight.shape}  # fmt: skip
+        model.load_state_dict(fits, strict=False)
         return model
 
     def extra_files(self) -> dict[str, bytes]:
@@ -245,22 +263,24 @@ class Chex(ConfiguredTextModel):
             raise InputError(f"expected one box for each image; got {len(arrays)} images and {len(boxes)} boxes")
         if not names:
             return np.zeros((len(arrays), 0), dtype=np.float32)
-        scores = [torch.zeros(0, len(names))]
-        done = 0
+        scores = np.zeros((len(arrays), len(names)), dtype=np.float32)
         with self.eval_mode():
-            positive, negative = self._class_prompts(names)
-            for encoded, extents in self._encoded(arrays):
-                if boxes is None:
-                    queries = [[Query(positive_prompts(name)[0]) for name in names]] * len(extents)
-                    tokens = self.ask(encoded, queries, extents).tokens
+            if boxes is None:
+                positive, negative = self._class_prompts(names)
+                queries, done = [Query(positive_prompts(name)[0]) for name in names], 0
+                for encoded, extents in self._encoded(arrays):
+                    tokens = self.ask(encoded, [queries] * len(extents), extents).tokens
                     found = prompt_probability(tokens, positive, negative, PATHOLOGY_TEMPERATURE)
-                else:
-                    own = [[Query(box=box)] for box in boxes[done : done + len(extents)]]
-                    features = self._features(encoded, self.ask(encoded, own, extents))
-                    found = self.finding_probabilities(features[:, 0], names)
-                scores.append(found.cpu())
-                done += len(extents)
-        return torch.cat(scores).numpy()
+                    scores[done : done + len(extents)] = found.cpu().numpy()
+                    done += len(extents)
+                return scores
+            for pairs, encoded, extents in self._groups(arrays):
+                asked = _padded([[Query(box=boxes[pair]) for pair in own] for own in pairs])
+                features = self._features(encoded, self.ask(encoded, asked, extents))
+                found = self.finding_probabilities(features, names)
+                for own, values in zip(pairs, found.cpu().numpy(), strict=True):
+                    scores[own] = values[: len(own)]
+        return scores
 
     def describe(self, images: Images, queries: Query | Sequence[Query]) -> list[str]:
         """Return a sentence for each query about its image. A query without text and box asks for the whole image."""

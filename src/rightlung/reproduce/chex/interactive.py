@@ -286,7 +286,7 @@ def ask_interactively(
     studies: Iterable[Study],
     findings: Sequence[str] = FINDINGS,
     *,
-    batch_size: int = 32,
+    batch_size: int = 256,
     total: int | None = None,
     progress: Progress = no_progress,
 ) -> Interactive:
