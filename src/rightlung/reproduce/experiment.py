@@ -10,7 +10,6 @@ import itertools
 import shutil
 import signal
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -190,7 +189,7 @@ def run_job(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progres
     """Train and measure one run, skipping what is done."""
     about = job.about() | {"recipe": recipe_digest(plan, job)}
     if job.variant.derive is None:
-        outcomes = train_stages(plan, job, title, say)
+        outcomes = _train(plan, job, title, say)
         log = read_log(plan.run(job).log)
         about["training"] = _training(outcomes, log, recipes_of(plan, job)) | {"quick": plan.quick}
     if not is_measured(plan.measures(job.slug), prepared):
@@ -201,10 +200,8 @@ def run_job(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progres
     _measure_more(plan, prepared, job.slug, progress)
 
 
-def train_stages(
-    plan: Plan, job: Job, title: str, say: Say, until: str | None = None
-) -> dict[str, TrainingOutcome]:  # fmt: skip
-    """Train the stages of a run, the last one ``until`` if given, skipping what is done."""
+def _train(plan: Plan, job: Job, title: str, say: Say) -> dict[str, TrainingOutcome]:
+    """Train the stages of a run, skipping what is done."""
     recipes, folders = recipes_of(plan, job), stage_folders(plan, job)
     if not plan.run(job).finished.is_file():
         say(f"{title}: training")
@@ -215,8 +212,6 @@ def train_stages(
             recipe, folders[stage].path, resume=True, hardware=plan.hardware,
             progress=TrainingProgress(say=say, prefix=f"{prefix}: "),
         )  # fmt: skip
-        if stage == until:
-            break
     return outcomes
 
 
@@ -305,20 +300,19 @@ def _entries(recipes: Iterable[Recipe], workers: int) -> Iterator[tuple[str, Dat
 
 
 def tasks_of(plan: Plan, left: Sequence[Job], titles: Mapping[Job, str], plan_file: Path) -> list[Task]:
-    """Return a task for each run, after one for each stage that it shares with others or the run it starts from."""
+    """Return a task for each run. It waits for the run it starts from, or for the stage that it shares with another."""
     command = [sys.executable, "-m", "rightlung.reproduce.experiment", str(plan_file)]
-    shared = {job: list(stage_digests(plan, job).items())[:-1] for job in left if job.variant.derive is None}
-    uses = Counter(digest for stages in shared.values() for _, digest in stages)
-    tasks: dict[str, Task] = {}
+    owners: dict[str, str] = {}
+    tasks = []
     for job in left:
-        after = None if job.start is None else job.start.slug
-        for stage, digest in shared.get(job, ()):
-            if uses[digest] > 1:
-                title = f"{titles[job]}: {stage}"
-                own = Task(f"{job.slug}-{stage}", title, [*command, job.slug, title, stage], after)
-                after = tasks.setdefault(digest, own).name
-        tasks[job.slug] = Task(job.slug, titles[job], [*command, job.slug, titles[job]], after)
-    return list(tasks.values())
+        after, file = (None, None) if job.start is None else (job.start.slug, plan.run(job.start).finished)
+        if job.variant.derive is None:
+            folders = stage_folders(plan, job)
+            for stage, digest in list(stage_digests(plan, job).items())[:-1]:
+                if owners.setdefault(digest, job.slug) != job.slug:
+                    after, file = owners[digest], folders[stage].finished
+        tasks.append(Task(job.slug, titles[job], [*command, job.slug, titles[job]], after, file))
+    return tasks
 
 
 def _why_not(entry: DataEntry, data: Data, device: torch.device, place: str, progress: Progress) -> str | None:
@@ -346,8 +340,7 @@ def _in_processes(
     plan_file = plan.out / "plan.json"
     write_json(plan_file, plan.as_json())
     tasks, threads = tasks_of(plan, left, titles, plan_file), max(1, usable_cores() // at_once)
-    failed = in_processes(tasks, at_once, plan.out / "logs", threads=threads, progress=progress, say=say)
-    return {job.slug: failed[job.slug] for job in left if job.slug in failed}
+    return in_processes(tasks, at_once, plan.out / "logs", threads=threads, progress=progress, say=say)
 
 
 def _training(
@@ -484,21 +477,18 @@ def _left_out(plan: Plan, prepared: PreparedStudies, slugs: Sequence[str], missi
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one job of a prepared plan, or its stages up to one; the entry point of the processes of `in_processes`."""
+    """Run one job of a prepared plan; the entry point of the processes of `in_processes`."""
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    plan_file, slug, title, *until = arguments
+    plan_file, slug, title = arguments
     try:
         plan = Plan.from_json(read_json(Path(plan_file)))
         job = next(job for job in plan.jobs((slug,)) if job.slug == slug)
-        if until:
-            train_stages(plan, job, title, say, until[0])
-        else:
-            run_job(plan, job, PreparedStudies.open(plan.out, plan.protocol), title, no_progress, say)
+        run_job(plan, job, PreparedStudies.open(plan.out, plan.protocol), title, no_progress, say)
     except (InputError, OutputError) as error:
         say(f"error: {error}")
         return REFUSED if isinstance(error, InputError) else NOT_WRITTEN
