@@ -99,7 +99,8 @@ def reproduce(
 
     prepared = PreparedStudies.make(plan.measured_on, plan.out, plan.protocol, plan.limit, progress)
     typed = _keep_commands(plan.out, commands)
-    _measure_baselines(plan, prepared, progress, say)
+    if plan.measure:
+        _measure_baselines(plan, prepared, progress, say)
     missing = _measure_own(plan, prepared, own, progress, say)
     missing |= _run_jobs(plan, prepared, asked, wanted, recipes, bool(own), at_once, progress, say)
     _keep_missing(plan, missing, prepared)

@@ -76,6 +76,7 @@ class DiskCache:
         except OSError as error:
             raise OutputError(f"{self.path}: the studies cannot be cached ({error.strerror or error})") from None
 
+
 @lru_cache(maxsize=1)  # the stages of a run read the same studies one after the other
 def _read(path: Path, written_at: int, device: str) -> CachedDataset:
     try:

@@ -48,7 +48,7 @@ class CroppedClip:
 
 
 @dataclass
-class ImageBlind:
+class BlindBaseline:
     """What can be answered without the image: median boxes, frequencies of findings, the most frequent texts.
 
     ``boxes`` are those of a finding, of a finding on a side, and of a region (under its name).

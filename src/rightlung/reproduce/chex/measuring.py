@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from rightlung.asking.answerer import Answerer, NoAnswer
 from rightlung.asking.questions import Question
-from rightlung.core import Query, Study
+from rightlung.core import Box, Query, Study
 from rightlung.core.files import read_json, write_json, write_whole
 from rightlung.core.progress import Progress
 from rightlung.lexicon import REGIONS
@@ -27,7 +27,7 @@ from rightlung.measuring import Protocol, Targets, find_protocol, measure, write
 from rightlung.models.base import Describer, Grounder, Reporter
 from rightlung.predictions import IMAGE_QUERY, Key, Prediction, open_predictions
 from rightlung.predictions.batch import to_table
-from rightlung.predictions.prediction import region_query
+from rightlung.predictions.prediction import PHRASE_QUERY, box_query, region_query
 from rightlung.predictions.schema import MAP_COLUMNS, VERSION_KEY
 from rightlung.reproduce.chex.interactive import STUDIES_AT_ONCE, ask_interactively
 from rightlung.reproduce.chex.variants import FINDINGS
@@ -64,6 +64,7 @@ TASKS: Mapping[str, MeasuredTask] = {
     "re-boxes": MeasuredTask("RE of findings", replace(_RE, queries=("box",)), "ms-cxr", _RE.measures),
     "rg": MeasuredTask("RG", _RG, "mimic", _RG.measures),
 }  # fmt: skip
+QUESTIONS_AT_ONCE = 512
 ANSWERS = "answers"
 """The name of the predictions file with a model's answers, without maps."""
 BY_NAME = "re-by-name"
@@ -80,9 +81,9 @@ WHOLE = "chex"
 def ask_more(model: object, predictions: Path, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
     """Keep the answers of a model without their maps, and ask what else needs the model."""
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [pq.read_table(path) for path in sorted(predictions.glob("*.parquet"))]
-    answers = pa.concat_tables(parts).drop_columns([*MAP_COLUMNS, "extent", "abstention"])
-    write_whole(folder / f"{ANSWERS}.parquet", lambda part: pq.write_table(answers, part, compression="zstd"))
+    _keep_answers(predictions, folder / f"{ANSWERS}.parquet")
+    if "boxes" in Answerer(model).queries:
+        _ask(folder / f"{ANSWERS}-boxes.parquet", partial(_at_boxes, model, prepared.targets), prepared)
     if folder.name == WHOLE and isinstance(model, Describer):
         _ask(folder / f"{ANSWERS}-{BY_NAME}.parquet", partial(_by_name, model), prepared)
     if folder.name == WHOLE and isinstance(model, Reporter):
@@ -95,7 +96,10 @@ def ask_more(model: object, predictions: Path, prepared: PreparedStudies, folder
 
 def measure_more(prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
     """Measure the kept answers of a model, one table for each task, unless that is done."""
-    wanted = {name: (ANSWERS, task.protocol) for name, task in TASKS.items()}
+    wanted = {
+        name: (f"{ANSWERS}-boxes" if name.endswith("-boxes") else ANSWERS, task.protocol)
+        for name, task in TASKS.items()
+    }
     wanted |= {BY_NAME: (f"{ANSWERS}-{BY_NAME}", _RE)}
     wanted |= {name: (f"{ANSWERS}-{name}", _RG) for name in PROMPT_SETS}
     targets, mark = _with_findings(prepared.targets), folder / "tasks.json"
@@ -109,6 +113,25 @@ def measure_more(prepared: PreparedStudies, folder: Path, progress: Progress) ->
             write_instances(folder / f"{name}.parquet", table, applied, folder.name)
         done[name] = applied.hash  # a model that cannot do the task has no table
         write_json(mark, done)
+
+
+def _keep_answers(predictions: Path, path: Path) -> None:
+    """Write a small predictions file: without maps, numbers with four significant digits."""
+    parts = [pq.read_table(part) for part in sorted(predictions.glob("*.parquet"))]
+    table = pa.concat_tables(parts).drop_columns([*MAP_COLUMNS, "extent", "abstention"])
+    for number, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            rows = [_rounded(row) for row in table[field.name].to_pylist()]
+            table = table.set_column(number, field, pa.array(rows, field.type))
+    write_whole(path, lambda part: pq.write_table(table, part, compression="zstd"))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _with_findings(targets: Targets) -> Targets:
@@ -145,6 +168,17 @@ def _write_interactive(model: object, prepared: PreparedStudies, folder: Path, p
         write_whole(folder / "interactive.parquet", lambda part: pq.write_table(table, part))
 
 
+def _at_boxes(model: object, targets: Targets, studies: list[Study]) -> list[Prediction]:
+    """Classify and describe the boxes of phrases, which MS-CXR has; the prepared studies lack them."""
+    shown, asked = {study.id: study for study in studies}, []
+    for (study, name), phrase in targets.phrases.items():
+        index = PHRASE_QUERY.fullmatch(name)
+        for place, corners in enumerate(phrase.boxes if study in shown and index is not None else ()):
+            key = Key(study, box_query(int(index[1]), place), "none")  # type: ignore[index]  # checked above
+            asked.append((shown[study], Question(key, Query(box=Box(*corners)))))
+    return _answered(Answerer(model, QUESTIONS_AT_ONCE, findings=FINDINGS), asked)
+
+
 def _by_name(model: Describer, studies: list[Study]) -> list[Prediction]:
     """Describe all regions of studies, asked for by name (Table 5)."""
     pairs = [(study, name) for study in studies for name in study.regions if name in REGIONS]
@@ -152,7 +186,7 @@ def _by_name(model: Describer, studies: list[Study]) -> list[Prediction]:
         (study, Question(Key(study.id, region_query(name), "none"), Query(REGIONS[name].spoken)))
         for study, name in pairs
     ]
-    return _answered(Answerer(model, method="describe"), asked)
+    return _answered(Answerer(model, QUESTIONS_AT_ONCE, method="describe"), asked)
 
 
 def _reports(model: Any, settings: Mapping[str, str], studies: list[Study]) -> list[Prediction]:
