@@ -49,6 +49,11 @@ class Job:
         return self.variant.slug if self.seed == 1 else f"{self.variant.slug}-seed{self.seed}"
 
     @property
+    def few_shot(self) -> bool:
+        """Whether it trains further the model of another run."""
+        return self.variant.start is not None and self.variant.derive is None
+
+    @property
     def start(self) -> Job | None:
         """The run whose model this one starts from."""
         return None if self.variant.start is None else replace(self, variant=self.variant.start, order=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rightlung.reproduce.chex.baselines import CroppedClip, BlindBaseline, retrieve_sentences
+from rightlung.reproduce.chex.baselines import BlindBaseline, CroppedClip, retrieve_sentences
 from rightlung.reproduce.variants import QUICK_POOLS, Job, Variant
 
 FINDINGS = (
