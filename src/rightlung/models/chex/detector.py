@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,12 @@ class PromptDetections:
     scores: Tensor
     box_tokens: Tensor
     tokens: Tensor
+
+    def split(self, counts: Sequence[int]) -> list[PromptDetections]:
+        """Return what was found for the first prompts, the next ones, and so on."""
+        values = self.boxes, self.scores, self.box_tokens, self.tokens
+        parts = (torch.split(value, list(counts), dim=1) for value in values)
+        return [PromptDetections(*own) for own in zip(*parts, strict=True)]
 
 
 class PromptDetector(nn.Module):
