@@ -54,11 +54,15 @@ class PromptDetector(nn.Module):
         self.roi_projection = nn.Sequential(nn.LayerNorm(size), mlp(size, hidden, size, dropout=dropout))
         self.score_head = mlp(size, size, 1, dropout=dropout, last_dropout=False)
 
-    def forward(self, prompts: Tensor, patches: Tensor) -> PromptDetections:
-        """Find prompts (n, q, d) among patches (n, d, rows, cols), all prompts of all images at once."""
+    def forward(self, prompts: Tensor, patches: Tensor, fixed: Tensor | None = None) -> PromptDetections:
+        """Find prompts (n, q, d) among patches (n, d, rows, cols), all prompts of all images at once.
+
+        ``fixed`` (n,) bool are images in which losses of the features do not move the boxes.
+        """
         found = self.decode(prompts, patches)
         boxes = self.box_head(found).float().sigmoid()
-        pooled = self.pool(boxes, patches)
+        places = boxes if fixed is None else torch.where(fixed[:, None, None, None], boxes.detach(), boxes)
+        pooled = self.pool(places, patches)
         if self.training:
             skipped = torch.rand(found.shape[:3], device=found.device) < self.skip_probability
             pooled = pooled + skipped[..., None] * self.skip_dropout(found)

@@ -102,7 +102,8 @@ class ChexStep:
         }
         needed = [kind for kind in kinds if any(name.startswith(kind) for name in self.config.losses)]
         queries = [kinds[kind]() for kind in needed]
-        found = self.model.detector(torch.cat(queries, dim=1), self.images.patch_embeddings)
+        fixed = None if self.config.boxes_from_labels else ~self.batch.target("boxes")["has_boxes"]
+        found = self.model.detector(torch.cat(queries, dim=1), self.images.patch_embeddings, fixed)
         return dict(zip(needed, found.split([own.shape[1] for own in queries]), strict=True))
 
     @cached_property
