@@ -21,7 +21,7 @@ from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.encoders.configured import ConfiguredTextModel
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.inputs import Images, Phrases, as_images, as_list
+from rightlung.models.inputs import Images, Phrases, as_images, as_list, pairs_by_image
 from rightlung.models.preprocessing import letterbox_all
 from rightlung.models.roi import box_weights, check_boxes, crop
 
@@ -147,11 +147,9 @@ class DualEncoder(ConfiguredTextModel):
         ``images`` has one for each pair; the same array is encoded once. A batch is the indices of its pairs and, for
         each, the row of its image in the embeddings.
         """
-        pairs_of_image: dict[int, list[int]] = {}
-        for pair, image in enumerate(images):
-            pairs_of_image.setdefault(id(image), []).append(pair)
-        groups = iter(pairs_of_image.values())
-        distinct = [images[group[0]] for group in pairs_of_image.values()]
+        pairs_of_image = pairs_by_image(images)
+        groups = iter(pairs_of_image)
+        distinct = [images[group[0]] for group in pairs_of_image]
         for embeddings, extents in self.encode_in_batches(distinct):
             rows_of_pairs = {pair: row for row in range(len(extents)) for pair in next(groups)}
             pairs = list(rows_of_pairs)
