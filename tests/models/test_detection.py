@@ -110,7 +110,8 @@ def test_boxes_are_labelled_and_do_not_depend_on_the_other_images(create: Any) -
 def test_a_region_is_classified_from_its_patches_or_from_its_crop() -> None:
     images, box = [tiny.picture(0), tiny.picture(1)], Box(0.2, 0.1, 0.7, 0.8)
     kinds: list[dict[str, Any]] = [{}, {}, {"no_attention_token": True}]
-    for create, options in zip((partial(tiny.create, 0), gloria, gloria), kinds, strict=True):
+    makers: list[Any] = [partial(tiny.create, 0), gloria, gloria]
+    for create, options in zip(makers, kinds, strict=True):
         model, cropping = create(**options), create(regions="cropped", **options)
         crops = [crop(one, box) for one in images]
         cropped = cropping.classify(images, ["nodule"], [box, box])
