@@ -8,7 +8,7 @@ too). Contrastive losses compare the sentences of one process.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -55,6 +55,23 @@ class QueryTokens:
     has_boxes: Tensor
 
 
+class PromptCache:
+    """Embeddings of texts, each computed once. It starts anew when it holds too many."""
+
+    def __init__(self, most: int = 200_000) -> None:
+        self.most, self.rows, self.table = most, dict[str, int](), torch.zeros(0)
+
+    def embeddings(self, texts: Sequence[str], embed: Callable[[Sequence[str]], Tensor]) -> Tensor:
+        """Return the embeddings (t, d) of texts; ``embed`` makes those that are new."""
+        if len(self.rows) > self.most:
+            self.rows, self.table = {}, torch.zeros(0)
+        if new := [text for text in dict.fromkeys(texts) if text not in self.rows]:
+            made = embed(new)
+            self.table = torch.cat([self.table, made]) if self.rows else made
+            self.rows |= {text: len(self.rows) + number for number, text in enumerate(new)}
+        return self.table[torch.tensor([self.rows[text] for text in texts], device=self.table.device)]
+
+
 class Chex(ConfiguredTextModel):
     """Image encoder, frozen prompt encoder, prompt detector, post decoder and sentence generator."""
 
@@ -78,6 +95,7 @@ class Chex(ConfiguredTextModel):
         self.config = replace(
             config, image=self.image_encoder.config, text=self.text_encoder.config, generator=language
         )
+        self._prompts = PromptCache()
         self.losses = nn.ModuleDict({name: LOSSES[name]() for name in config.losses})
         for part in PARTS:
             self.get_submodule(part).requires_grad_(part in config.trained)
@@ -132,15 +150,17 @@ class Chex(ConfiguredTextModel):
     # ---------------------------------------------------------------- encoding
 
     def prompt_embeddings(self, texts: Sequence[str]) -> Tensor:
-        """Return the embeddings (t, d) of texts; each distinct text is encoded once."""
-        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        listed = list(rows)
+        """Return the embeddings (t, d) of texts; each distinct text is encoded once, in training once in all."""
+        frozen = self.training and "text_encoder" not in self.config.trained
+        cache = self._prompts if frozen else PromptCache()
+        return cache.embeddings(texts, self._embed)
+
+    def _embed(self, texts: Sequence[str]) -> Tensor:
         encoded = [
-            self.text_encoder(self.tokenizer.encode(listed[begin : begin + TEXT_BATCH_SIZE]).to(self.device))
-            for begin in range(0, len(listed), TEXT_BATCH_SIZE)
+            self.text_encoder(self.tokenizer.encode(texts[begin : begin + TEXT_BATCH_SIZE]).to(self.device))
+            for begin in range(0, len(texts), TEXT_BATCH_SIZE)
         ]
-        embeddings = torch.cat([one.global_embedding for one in encoded])
-        return embeddings[torch.tensor([rows[text] for text in texts], device=self.device)]
+        return torch.cat([one.global_embedding for one in encoded])
 
     def look_again(self, tokens: Tensor, box_tokens: Tensor, has_boxes: Tensor, images: ImageEmbeddings) -> Tensor:
         """Return the features (n, q, d) of regions after the post decoder."""
