@@ -139,7 +139,7 @@ def test_the_box_of_a_phrase_is_around_all_its_boxes_and_is_mirrored_with_its_wo
     box = dict(zip(found["texts"], found["boxes"].tolist(), strict=True))
     assert box[effusion.text] == [0.0, 0.5, 1.0, 1.0]
     assert found["has_box"].tolist() == [text == effusion.text for text in found["texts"]]
-    mirror = replace(STILL, mirror_probability=1.0)
+    mirror = replace(STILL, mirror="words", mirror_probability=1.0)
     turned = batch_of(replace(study, phrases=STUDY.phrases[:1]), augmentation=mirror, **asked)["phrases"]
     assert turned["texts"] == ["Small right effusion."]
     torch.testing.assert_close(turned["boxes"], torch.tensor([[0.0, 0.5, 0.25, 1.0]]))
@@ -191,13 +191,13 @@ def test_a_mirrored_image_has_all_its_targets_mirrored(augmentation: Augmentatio
 
 def test_an_image_whose_report_has_no_mirror_image_stays() -> None:
     lingula = replace(STUDY, report=Report("Lingular opacity."))
-    found = batch_of(lingula, augmentation=replace(STILL, mirror_probability=1.0))
+    found = batch_of(lingula, augmentation=replace(STILL, mirror="words", mirror_probability=1.0))
     assert found["report"]["texts"] == ["Lingular opacity."]
     torch.testing.assert_close(found["boxes"]["boxes"], torch.tensor([EFFUSION.as_tuple()]))
 
 
 def test_without_mirrored_words_only_the_pixels_and_boxes_are_mirrored() -> None:
-    pixels = replace(STILL, mirror_probability=1.0, mirror_words=False)
+    pixels = replace(STILL, mirror="pixels", mirror_probability=1.0)
     lingula = replace(STUDY, id="lingula", report=Report("Lingular opacity."))
     settings: dict[str, Any] = {"phrases_per_image": 2, "positive_share": 1.0}
     plain = batch_of(STUDY, lingula, augmentation=STILL, **settings)
