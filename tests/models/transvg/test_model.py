@@ -64,7 +64,7 @@ def test_it_learns_which_of_two_opacities_a_phrase_means_and_mirrors_it() -> Non
     heatmap = found[0].heatmap
     assert heatmap is not None
     x, y = boxes[0].centre
-    assert heatmap.values.argmax() == 4 * int(4 * y) + int(4 * x)  # of 4 x 4 cells
+    assert heatmap.values.argmax() == 32 * int(32 * y) + int(32 * x)  # of 32 x 32 cells
 
 
 def test_the_loss_of_a_phrase_by_hand() -> None:

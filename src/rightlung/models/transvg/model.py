@@ -34,8 +34,8 @@ from rightlung.models.preprocessing import letterbox_batches
 
 LOSSES = ("box_l1", "box_giou")
 PAIR_BATCH_SIZE = 128
-MAP_STD = 0.5
-"""The standard deviation of the Gaussian that is the map of a box, in widths and heights of the box, as in ChEX."""
+MAP_GRID, MAP_STD = (32, 32), 0.5
+"""The grid of the Gaussian that is the map of a box, and its standard deviation in widths and heights of the box."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class TransVg(ConfiguredTextModel):
                     asked, rows = zip(*pairs[begin : begin + PAIR_BATCH_SIZE], strict=True)
                     boxes = self.locate(patches, [texts[pair] for pair in asked], rows)
                     places = [extents[row] for row in rows]
-                    heatmaps = as_heatmaps(gaussian_weights(boxes, self.image_encoder.grid, MAP_STD), places)
+                    heatmaps = as_heatmaps(gaussian_weights(boxes, MAP_GRID, MAP_STD), places)
                     for pair, heatmap, box, extent in zip(asked, heatmaps, boxes[:, None], places, strict=True):
                         answers[pair] = Grounding(heatmap, scored_boxes(box, torch.ones(1), extent))
         return [answers[pair] for pair in range(len(texts))]
