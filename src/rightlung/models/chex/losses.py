@@ -40,6 +40,7 @@ SCORE_WEIGHT = 3.0
 REGION_NAMES = tuple(REGIONS)
 """The 29 regions of Chest ImaGenome, and regions that consist of two of them, such as "lungs"."""
 PARTS_OF_REGION = [[IMAGENOME_REGIONS.index(part) for part in REGIONS[name].parts or (name,)] for name in REGION_NAMES]
+"""The numbers of each region's parts among the 29; most are their own only part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,12 @@ class ChexStep:
         return chosen, self.model.prompt_embeddings([REGION_NAMES[one] for one in chosen])
 
     @cached_property
+    def region_parts(self) -> Tensor:
+        """The two parts (a, 2) of the regions that are drawn; those with a single part have it twice."""
+        parts = [PARTS_OF_REGION[one] for one in self.region_prompts[0]]
+        return torch.tensor([[own[0], own[-1]] for own in parts], device=self.batch.images.device)
+
+    @cached_property
     def sentence_prompts(self) -> SentencePrompts:
         """The texts of the batch as prompts."""
         texts, images = list(self.batch.texts), list(self.batch.image_of_text)
@@ -154,13 +161,11 @@ class ChexStep:
         kinds = torch.rand(count, generator=self.generator).to(patches.device)
         by_box = kinds < self.config.box_queries
         by_both = ~by_box & (kinds < self.config.box_queries + self.config.both_queries)
-        single = torch.tensor([len(PARTS_OF_REGION[one]) == 1 for one in chosen], device=patches.device)
-        parts = [PARTS_OF_REGION[one] for one in chosen]
-        present = torch.stack([target["present"][:, own].all(1) for own in parts], dim=1)
-        asked = present & (single | ~(by_box | by_both)[:, None])
+        parts = self.region_parts
+        asked = target["present"][:, parts].all(-1) & ((parts[:, 0] == parts[:, 1]) | ~(by_box | by_both)[:, None])
         features = found.tokens
         if self.config.box_queries or self.config.both_queries:
-            boxes = to_centres(target["boxes"][:, [own[0] for own in parts]])
+            boxes = to_centres(target["boxes"][:, parts[:, 0]])
             at_box = self.model.detector.at_boxes(boxes, patches)
             at_both = self.model.detector.at_boxes(boxes, patches, names.expand(count, -1, -1))
             features = torch.where(by_box[:, None, None], at_box, features)
@@ -332,14 +337,11 @@ class AnatomyDetection(_Loss):
         target, tokens = step.batch.target("regions"), step.anatomy
         boxes = to_centres(target["boxes"].float())
         losses = [tokens.found.boxes.sum()[None] * 0.0]
-        for count in (1, 2):
-            columns = [at for at, one in enumerate(tokens.chosen) if len(PARTS_OF_REGION[one]) == count]
-            if not columns:
-                continue
-            parts = torch.tensor([PARTS_OF_REGION[tokens.chosen[at]] for at in columns], device=boxes.device)
-            images, own = target["present"][:, parts].all(-1).nonzero().unbind(1)
-            places = torch.stack([images, torch.tensor(columns, device=boxes.device)[own]], dim=1)
-            numbers = images[:, None] * boxes.shape[1] + parts[own]
+        parts = step.region_parts
+        present, single = target["present"][:, parts].all(-1), parts[:, 0] == parts[:, 1]
+        for count, some in ((1, present & single), (2, present & ~single)):
+            places = some.nonzero()
+            numbers = places[:, :1] * boxes.shape[1] + parts[places[:, 1], :count]
             losses.append(_matched(places, numbers, tokens.found.boxes, boxes.flatten(0, 1))[0].flatten())
         return torch.cat(losses).sum() / max(1, sum(map(len, losses)) - 1)
 
@@ -360,7 +362,7 @@ class AnatomyContrastive(_Loss):
                 f"name the same findings; got {len(names)} and {given.shape[-1]}"
             )
         # A region of two parts has what one of them has.
-        labels = torch.stack([_any_part(given[:, PARTS_OF_REGION[one]]) for one in tokens.chosen], dim=1)
+        labels = _any_part(given[:, step.region_parts])
         labels = torch.where(tokens.asked[..., None], labels, torch.nan)
         there = (labels == 1).flatten(0, 1).any(0)
         negative = (~there).nonzero()[:, 0]
@@ -375,8 +377,8 @@ class AnatomyContrastive(_Loss):
 
 
 def _any_part(labels: Tensor) -> Tensor:
-    """Return the labels (n, c) of regions with parts (n, p, c): 1 if one part has it, NaN if that is not known."""
-    present, unknown = (labels == 1).any(1), labels.isnan().any(1)
+    """Return the labels (n, a, c) of regions with parts (n, a, p, c): 1 if one part has it, NaN if not known."""
+    present, unknown = (labels == 1).any(2), labels.isnan().any(2)
     return torch.where(present, 1.0, torch.where(unknown, torch.nan, 0.0))
 
 
@@ -441,15 +443,14 @@ class MeanPatchContrastive(_Loss):
         patches = step.images.patch_embeddings.mean((2, 3))
         if not own:
             return patches.sum() * 0.0
-        embedded = torch.split(
-            step.model.prompt_embeddings([text for texts in own.values() for text in texts]),
-            [len(texts) for texts in own.values()],
-        )
+        embedded = step.model.prompt_embeddings(step.batch.texts)
+        rows = torch.tensor(step.batch.image_of_text, device=patches.device)
+        counts = torch.bincount(rows, minlength=len(step.batch)).clamp_min(1)
+        means = embedded.new_zeros(len(step.batch), embedded.shape[-1]).index_add(0, rows, embedded) / counts[:, None]
         numbers: dict[frozenset[str], int] = {}
         wordings = [numbers.setdefault(frozenset(texts), len(numbers)) for texts in own.values()]
         of_image = torch.tensor(wordings, device=patches.device)
-        same = of_image[:, None] == of_image
-        return global_contrast(patches[list(own)], torch.stack([texts.mean(0) for texts in embedded]), same)
+        return global_contrast(patches[list(own)], means[list(own)], of_image[:, None] == of_image)
 
 
 class LanguagePretraining(_Loss):
