@@ -34,6 +34,7 @@ _CLIP = _baseline("clip", "CLIP", "contrastive; boxes from similarity maps, pool
 VARIANTS: tuple[Variant, ...] = (
     _variant("chex", "ChEX", "all tokens and targets", max_seeds=None),
     _baseline("detr", "Conditional DETR", "supervised detection, trained on boxes of findings"),
+    _baseline("transvg", "TransVG", "supervised grounding, trained on sentences with boxes"),
     _baseline("classifier", "classifier", "weakly supervised; boxes from class activation maps"),
     _baseline("mil-adpd", "MIL-ADPD", "weakly supervised; boxes of regions, findings of images"),
     _baseline("loc-adpd", "Loc-ADPD", "weakly supervised; boxes and findings of regions"),
@@ -73,6 +74,7 @@ _QUICK_MODELS: Mapping[str, tuple[str, ...]] = {
     "chex-clip": (f"image={_IMAGE[:-1]}, pooling: mean}}", "dimension=16", f"text={_TEXT}"),
     "chex-detr": ("options={num_queries: 5, d_model: 16, encoder_layers: 1, decoder_layers: 1, "
         "encoder_attention_heads: 2, decoder_attention_heads: 2, encoder_ffn_dim: 16, decoder_ffn_dim: 16}",),
+    "chex-transvg": ("dimension=16", "layers=1", "heads=2", "hidden_size=16", f"text={_TEXT}"),
     "chex-loc-adpd": ("dimension=16", f"detector={_DECODER}"),
     "chex-mil-adpd": ("dimension=16", f"detector={_DECODER}"),
     "chex-reporter": ("text.vocab_size=200", "text.max_length=24", "text.options={n_embd: 16, n_layer: 1, n_head: 2}"),
