@@ -14,7 +14,7 @@ from rightlung.audit.page import CONDITION_TITLES
 from rightlung.audit.task_results import Compared, PartResult
 from rightlung.audit.tasks import CARDIOMEGALY
 from rightlung.measuring import find_measure
-from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
+from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import span
 from rightlung.results.estimate import Estimate
@@ -26,7 +26,7 @@ BLIND_NOTE = "Image-blind baselines never see the image; only a score above thei
 def make_task_page(result: Mapping[str, Any], parts: Sequence[PartResult], missing: Sequence[str]) -> Page:
     """Return the page of an audit of tasks (see `task_run.audit_tasks`)."""
     sections = [
-        Section(f"task-{place}", one.part.title, _paragraphs(one), parts=[*_figures(place, one), *_tables(place, one)])
+        Section(f"task-{place}", one.part.title, _paragraphs(one), parts=[*_contents(place, one)])
         for place, one in enumerate(parts)
     ]
     problems = [*missing, *result["problems"]]
@@ -44,6 +44,12 @@ def make_task_page(result: Mapping[str, Any], parts: Sequence[PartResult], missi
     facts |= {f"protocol of {one.part.title.lower()}": f"{one.protocol.name}, {one.protocol.hash}" for one in parts}
     warning = few if counts["patients"] < FEW_CLUSTERS else ""
     return Page(f"Audit of {result['model'] or 'a model'}", lead, sections, facts, warning)
+
+
+def _contents(place: int, one: PartResult) -> Iterator[Figure | Gallery | Table]:
+    yield from _figures(place, one)
+    yield from one.galleries
+    yield from _tables(place, one)
 
 
 def _paragraphs(one: PartResult) -> list[str]:

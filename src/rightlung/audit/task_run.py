@@ -6,7 +6,7 @@ Writes ``audit.json`` (every number), ``audit.html`` (the page) and one table of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -18,6 +18,7 @@ from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BASELINES, BlindBaselines
 from rightlung.audit.run import source_of
+from rightlung.audit.task_gallery import TaskCases
 from rightlung.audit.task_page import make_task_page
 from rightlung.audit.task_results import PartResult, part_result
 from rightlung.audit.tasks import TaskAnswers, TaskPart, asked_of, parts_of, with_classes
@@ -38,6 +39,7 @@ DEFAULT_BOXES = BoxSettings(nms=0.25)
 """The paper's for all data sets but NIH, whose boxes of a finding are merged (E.2)."""
 RESAMPLES = 250
 """Bootstrap resamples (the paper's for sentence grounding, detection and region classification)."""
+CASES = 4
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class TaskRun:
     settings: BootstrapSettings = field(default_factory=lambda: BootstrapSettings(RESAMPLES))
     batch_size: int = 32
     overwrite: bool = False
+    cases: int = CASES
+    """Number of best, middle and worst cases to draw of each part."""
     progress: Progress = no_progress
     problems: list[str] = field(default_factory=list)
     _targets: dict[str, Targets] = field(default_factory=dict)
@@ -185,7 +189,9 @@ class TaskRun:
         table = measure(chain(wanted, [Batch.of(list(blind))]), known.targets, protocol)
         self.progress(f"computing intervals: {part.title.lower()}", 0, 1)
         boxes = {} if tuned is None else tuned.as_json()
-        return part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
+        result = part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
+        cases = TaskCases(part, self.source, known.asked, (tuned or Tuned([BoxSettings()])).of)
+        return replace(result, galleries=cases.galleries(table, predictions, slug(part), self.cases))
 
     def blind(self, part: TaskPart, known: Known) -> BlindBaselines:
         """Return the baselines, fitted on the tuning source or on other patients of the same source."""

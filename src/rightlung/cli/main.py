@@ -84,6 +84,7 @@ TUNE_HELP = (
     "of SOURCE. Default: no scaling."
 )
 RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
+CASES_HELP = "Number of best cases, and of worst cases, to draw. Default: 6; with --task, 4."
 QUERY_HELP = "phrases, image, regions or boxes (repeatable). Default: all it can answer, but boxes."
 PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
 Probes = Annotated[Texts, _opt(PROBES_HELP, "PROBE", name="--condition")]
@@ -134,7 +135,7 @@ def audit(
     resamples: Annotated[int | None, _opt(RESAMPLES_HELP, "N", min=100)] = None,
     level: Level = 0.95,
     seed: BootstrapSeed = 0,
-    cases: Annotated[int, _opt("Number of best cases, and of worst cases, to draw.", "N", min=0, max=50)] = 6,
+    cases: Annotated[int | None, _opt(CASES_HELP, "N", min=0, max=50)] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -154,12 +155,13 @@ def audit(
             )
         run_tasks(
             what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
-            batch_size=batch_size, overwrite=overwrite,
+            batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite,
         )  # fmt: skip
         return
     check_no_task_options(boxes, tune)
     settings = BootstrapSettings(resamples or 10_000, level, seed)
-    run(what, source, out, prior_source, condition or [], device, batch_size, settings, cases, overwrite, json)
+    shown = 6 if cases is None else cases
+    run(what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json)
 
 
 @app.command()
