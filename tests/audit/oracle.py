@@ -108,3 +108,10 @@ class Oracle:
     def report(self, images: Sequence[Image]) -> list[Report]:
         found = [self.study(image).report for image in images]
         return [report for report in found if report is not None]
+
+    def encode_image(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        return self.encode_text([report.text for report in self.report(images)])
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        words = ("left", "right", "enlarged")
+        return np.array([[float(word in text) for word in words] for text in texts], np.float32)

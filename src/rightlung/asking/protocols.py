@@ -46,7 +46,7 @@ Answer = dict[str, Any]
 
 Call = Callable[[Sequence[ImageQuestion]], list[Answer]]
 
-METHODS = ("ground", "similarity", "classify", "detect", "describe", "report")
+METHODS = ("ground", "similarity", "classify", "detect", "describe", "report", "embed")
 """Methods of which one can be called alone."""
 
 
@@ -61,6 +61,7 @@ def calls_of(
     # A grounder is asked for a prompt of each finding, but only on demand: that is a question for each of them.
     detects = isinstance(model, base.Detector) or (method == "detect" and isinstance(model, base.Grounder))
     compares = not matches and isinstance(model, base.RegionGrounder)
+    embeds = isinstance(model, base.Embedder) and (embeddings or method == "embed")
     described: set[QueryKind] = {"phrase", "box", "phrase+box"}
     calls: list[tuple[str, bool, Call, set[QueryKind]]] = [
         ("ground", grounds, partial(_ground, model, boxes), {"phrase"}),
@@ -71,7 +72,7 @@ def calls_of(
         ("detect", detects, partial(_detect, model, findings, boxes), {"image"}),
         ("describe", isinstance(model, base.Describer), partial(_describe, model), described),
         ("report", isinstance(model, base.Reporter), partial(_report, model), {"image"}),
-        ("embed", isinstance(model, base.Embedder) and embeddings, partial(_embed, model), {"image", "phrase"}),
+        ("embed", embeds, partial(_embed, model), {"image", "phrase"}),
     ]
     return [(call, kinds) for name, applies, call, kinds in calls if applies and method in (None, name)]
 

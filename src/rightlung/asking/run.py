@@ -67,12 +67,12 @@ def ask(
 ) -> Summary:
     """Ask ``model`` about the first ``limit`` studies of ``source`` and write a predictions folder, or continue one.
 
-    ``conditions`` are names of probes. ``queries`` are ``phrases``, ``image``, ``regions`` and ``boxes`` (of phrases);
-    default: all that the model can answer, but ``boxes``. ``only`` selects some by study and name of the query. For
-    ``method``, ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. A question without an answer becomes a row
-    with the reason, and the next call asks it again; studies that cannot be read are in ``problems``. Answers of
-    earlier calls are reused, unless ``overwrite`` replaces them. It is an error if the model's code or weights, or an
-    image file, have changed since, or if no question has an answer.
+    ``conditions`` are names of probes. ``queries`` are ``phrases``, ``image``, ``regions``, ``boxes`` (of phrases) and
+    ``reports``; default: all that the model can answer, but the last two. ``only`` selects some by study and name of
+    the query. For ``method``, ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. A question without an answer
+    becomes a row with the reason, and the next call asks it again; studies that cannot be read are in ``problems``.
+    Answers of earlier calls are reused, unless ``overwrite`` replaces them. It is an error if the model's code or
+    weights, or an image file, have changed since, or if no question has an answer.
     """
     answerer = Answerer(model, batch_size, boxes, findings, embeddings, method)
     walk = Walk(source, conditions, answerer.chosen(queries), seed, limit, only)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
@@ -28,7 +29,9 @@ from rightlung.core.progress import Progress, no_progress
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import BoxSettings, Targets, gather_targets, measure, tune_boxes, write_instances
 from rightlung.measuring.box_settings import BoxExample, processed
+from rightlung.models.base import Embedder
 from rightlung.models.blind.prior import FOLDS, fold_of
+from rightlung.models.similarity_embedder import SimilarityEmbedder
 from rightlung.pages.write import write_page
 from rightlung.predictions import Batch, Predictions, open_predictions
 from rightlung.results.estimate import BootstrapSettings
@@ -132,7 +135,7 @@ class TaskRun:
         tell: Callable[[float, int], None] = partial(self.progress, f"asking: {part.title.lower()}")
         try:
             summary: Summary = ask(
-                self.what, known.source, self.folder / folder, conditions, queries=[part.query],
+                self._model(part, known), known.source, self.folder / folder, conditions, queries=part.queries,
                 only=known.asked.queries, method=part.method, findings=known.asked.classes or None,
                 model_name=self.name, batch_size=self.batch_size, overwrite=self.overwrite, progress=tell,
             )  # fmt: skip
@@ -140,6 +143,12 @@ class TaskRun:
             raise InputError(f"task {part.task}: {error}") from None
         self.problems += [*map(str, summary.failed), *summary.problems]
         return open_predictions(summary.folder)
+
+    def _model(self, part: TaskPart, known: Known) -> Any:
+        """Return the model, made to embed images and texts if retrieval needs that."""
+        if part.method != "embed" or isinstance(self.what, Embedder):
+            return self.what
+        return SimilarityEmbedder(self.what, [one.report or "" for one in known.asked.queries.values()])
 
     def tuned(self, part: TaskPart, known: Known, predictions: Predictions) -> Tuned:
         """Return the settings of boxes, tuned where that was asked for."""
@@ -171,7 +180,8 @@ class TaskRun:
 
     def measured(self, part: TaskPart, known: Known) -> PartResult | None:
         """Ask, post-process and measure one part; None if the predictions hold no answers for it."""
-        predictions = self.predictions(part, known, self.conditions, f"predictions-{slug(part)}")
+        asked_for = part.task if part.method == "embed" else slug(part)
+        predictions = self.predictions(part, known, self.conditions, f"predictions-{asked_for}")
         patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
         batches: Iterable[Batch] = predictions.batches()
         tuned = self.tuned(part, known, predictions) if part.boxes else None
@@ -187,6 +197,10 @@ class TaskRun:
         blind = self.blind(part, known).answers(known.asked, keys, self.settings.seed)
         wanted = _wanted(batches, known.asked)
         table = measure(chain(wanted, [Batch.of(list(blind))]), known.targets, protocol)
+        if part.method == "embed":
+            table = table.filter(pc.equal(table["target"], part.name))
+        if not pc.any(pc.equal(table["condition"], "none")).as_py():
+            return None
         self.progress(f"computing intervals: {part.title.lower()}", 0, 1)
         boxes = {} if tuned is None else tuned.as_json()
         result = part_result(part, protocol, table, known.asked.classes, boxes, self.settings)

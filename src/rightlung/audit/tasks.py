@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from rightlung.core.errors import check_known
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import Protocol, Targets, find_protocol
+from rightlung.measuring.retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE
 from rightlung.measuring.targets import StudyLabels
 from rightlung.predictions import IMAGE_QUERY
-from rightlung.predictions.prediction import PHRASE_QUERY, box_query
+from rightlung.predictions.prediction import PHRASE_QUERY, REPORT_QUERY, box_query
 
 CARDIOMEGALY = "cardiomegaly"
 TOP_CLASSES: Mapping[str, int] = {"vindr": 15}
@@ -40,12 +41,18 @@ class TaskPart:
     """The measure to give for each finding."""
 
     @property
+    def queries(self) -> tuple[str, ...]:
+        """What is asked: retrieval embeds images and reports, whichever of them are to be found."""
+        return ("image", "reports") if self.method == "embed" else (self.query,)
+
+    @property
     def boxes(self) -> bool:
         """Whether predicted boxes are measured."""
         return self.method in ("ground", "detect")
 
 
 _RC, _RE = find_protocol("chex-rc"), find_protocol("chex-re")
+_RETRIEVAL, _RECALLS = find_protocol("retrieval"), ("recall@1", "recall@5", "recall@10")
 _F1 = ("meteor", "micro_f1_14", "macro_f1_14", "sided_f1")
 _PARTS = (
     TaskPart("grounding", "grounding", "Sentence grounding", "ground", "phrases", find_protocol("chex-sg"),
@@ -64,6 +71,12 @@ _PARTS = (
          "region boxes with sentences"),
     TaskPart("region-description", "finding-boxes", "Description of the boxes of phrases", "describe", "boxes",
          replace(_RE, queries=("box",)), _F1, "phrases with boxes or a mask"),
+    TaskPart("retrieval", IMAGE_TO_TEXT, "Retrieval of the report of an image", "embed", "image",
+         replace(_RETRIEVAL, name=f"retrieval-{IMAGE_TO_TEXT}"), _RECALLS,
+         "reports of at least two studies"),
+    TaskPart("retrieval", TEXT_TO_IMAGE, "Retrieval of the image of a report", "embed", "reports",
+         replace(_RETRIEVAL, name=f"retrieval-{TEXT_TO_IMAGE}"), _RECALLS,
+         "reports of at least two studies"),
     TaskPart("report", "report", "Report generation", "report", "image", find_protocol("whole"),
          ("meteor", "micro_f1_14", "macro_f1_14", "example_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1"),
          "reports"),
@@ -90,6 +103,10 @@ class TaskAnswers:
 
 def asked_of(part: TaskPart, targets: Targets, scheme: str = "") -> TaskAnswers | None:
     """Return what a source has for a part, None if it lacks the targets."""
+    if part.method == "embed":
+        told = {study: one for study, one in targets.labels.items() if one.report}
+        both = {(study, name): one for study, one in told.items() for name in (IMAGE_QUERY, REPORT_QUERY)}
+        return TaskAnswers(both) if len(told) > 1 else None
     if part.query == "image":
         labels = {(study, IMAGE_QUERY): one for study, one in targets.labels.items()}
     elif part.query == "regions":

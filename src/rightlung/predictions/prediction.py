@@ -17,6 +17,9 @@ from rightlung.core.keyed import text_digest
 IMAGE_QUERY = "image"
 """The query about the whole image."""
 
+REPORT_QUERY = "report"
+"""The query whose words are the study's report."""
+
 PHRASE_QUERY = re.compile(r"phrase:(0|[1-9][0-9]{0,8})")
 BOX_QUERY = re.compile(r"box:(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 
