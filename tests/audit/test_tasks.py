@@ -12,7 +12,8 @@ import pytest
 from rightlung.asking import ask
 from rightlung.audit import TaskAudit, audit_tasks
 from rightlung.audit.tasks import TASKS
-from rightlung.core import InputError
+from rightlung.core import InputError, Polarity
+from rightlung.lexicon import swap_sides
 from rightlung.measuring import BoxSettings
 from rightlung.models.base import Similarities
 from rightlung.models.blind import fold_of
@@ -210,3 +211,42 @@ def test_a_model_that_only_compares_retrieves_as_one_that_embeds(tmp_path: Path)
     assert other["image-to-text"]["recall@1"] == 1.0
     with pytest.raises(InputError, match="task retrieval: object has neither encode_image"):
         audit_tasks(object(), Ward(), tmp_path / "c", ["retrieval"])
+
+
+class Named(Oracle):
+    """Classifies regions by their names, too; it takes the patient's right for the left."""
+
+    def classify(self, images: Any, findings: Any, boxes: Any = None, queries: Any = None) -> Any:
+        if queries is None:
+            return super().classify(images, findings, boxes)
+        assert all(query.box is None for query in queries)
+        known = [
+            self.study(image).region_findings[swap_sides(query.phrase)]
+            for image, query in zip(images, queries, strict=True)
+        ]
+        return np.array([[float(one.get(name) == Polarity.POSITIVE) for name in findings] for one in known])
+
+
+@pytest.mark.usefixtures("no_java")
+def test_regions_are_asked_about_by_name_on_demand(tmp_path: Path) -> None:
+    tasks = ["region-classification:regions-by-name", "region-explanation:regions-by-name"]
+    done = audit_tasks(Named(), Ward(), tmp_path, tasks, settings=QUICK)
+    found = done.result["tasks"]
+    assert [*found["region-classification"]] == [*found["region-description"]] == ["regions-by-name"]
+    named = found["region-classification"]["regions-by-name"]
+    assert named["finding_auroc"] == 0.0  # of the wrong side, always
+    assert named["measures"]["finding_auroc"]["instances"] == 12 * 2
+    assert named["protocol"]["queries"] == ["region-name"]
+    asked = {
+        one.asked.phrase for one in open_predictions(tmp_path / "predictions-region-classification-regions-by-name")
+    }
+    assert asked == {"left lung", "right lung"}
+    described = found["region-description"]["regions-by-name"]
+    assert described["measures"]["rouge_l"]["estimate"] == pytest.approx(1.0)
+    assert (
+        "regions-by-name" not in run(tmp_path / "b", ["region-classification"]).result["tasks"]["region-classification"]
+    )
+    with pytest.raises(InputError, match="cannot answer region-names"):
+        run(tmp_path / "c", tasks[:1])
+    with pytest.raises(InputError, match="region-classification:regions"):
+        run(tmp_path / "d", ["region-classification:region"])

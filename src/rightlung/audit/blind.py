@@ -56,7 +56,7 @@ class BlindBaselines:
 
     def _subject(self, query: str) -> str:
         """Return what is known about the subject of a query without looking: the name of a region."""
-        return query if self.part.query == "regions" else ""
+        return query if self.part.query in ("regions", "region-names") else ""
 
     def answers(self, asked: TaskAnswers, keys: Iterable[tuple[str, str]], seed: int = 0) -> Iterator[Prediction]:
         """Yield the answers of every baseline to the queries with these keys."""

@@ -2,6 +2,7 @@
 
 They are those of ChEX (Table 1, supp. D.4 and E.2). Regions are asked about in two ways where a source knows both: by
 the boxes of its anatomical regions (as Chest ImaGenome has them), and by those of its findings (as MS-CXR has them).
+Anatomical regions can also be asked about by name (Table 5).
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rightlung.core.errors import check_known
+from rightlung.lexicon import REGIONS
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import Protocol, Targets, find_protocol
 from rightlung.measuring.retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE
 from rightlung.measuring.targets import StudyLabels
 from rightlung.predictions import IMAGE_QUERY
-from rightlung.predictions.prediction import PHRASE_QUERY, REPORT_QUERY, box_query
+from rightlung.predictions.prediction import PHRASE_QUERY, REPORT_QUERY, box_query, region_name_query
 
 CARDIOMEGALY = "cardiomegaly"
 TOP_CLASSES: Mapping[str, int] = {"vindr": 15}
@@ -39,6 +41,8 @@ class TaskPart:
     """What a source needs."""
     by_class: str | None = None
     """The measure to give for each finding."""
+    on_demand: bool = False
+    """Whether the part is measured only if it is named."""
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -67,10 +71,16 @@ _PARTS = (
          "finding_auroc"),
     TaskPart("region-classification", "finding-boxes", "Classification of the boxes of findings", "classify", "boxes",
          replace(_RC, queries=("box",)), ("finding_auroc",), "boxes of at least two findings", "finding_auroc"),
+    TaskPart("region-classification", "regions-by-name", "Classification of anatomical regions by name",
+         "classify", "region-names", replace(_RC, queries=("region-name",)),
+         ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent", "finding_auroc",
+         on_demand=True),
     TaskPart("region-description", "regions", "Description of anatomical regions", "describe", "regions", _RE, _F1,
          "region boxes with sentences"),
     TaskPart("region-description", "finding-boxes", "Description of the boxes of phrases", "describe", "boxes",
          replace(_RE, queries=("box",)), _F1, "phrases with boxes or a mask"),
+    TaskPart("region-description", "regions-by-name", "Description of anatomical regions by name", "describe",
+         "region-names", replace(_RE, queries=("region-name",)), _F1, "region boxes with sentences", on_demand=True),
     TaskPart("retrieval", IMAGE_TO_TEXT, "Retrieval of the report of an image", "embed", "image",
          replace(_RETRIEVAL, name=f"retrieval-{IMAGE_TO_TEXT}"), _RECALLS,
          "reports of at least two studies"),
@@ -86,11 +96,17 @@ ALIASES = {"region-explanation": "region-description"}
 
 
 def parts_of(tasks: Sequence[str]) -> list[TaskPart]:
-    """Return the parts of tasks by their names, in the order of `TASKS`."""
-    for name in tasks:
-        check_known("task", name, (*TASKS, *ALIASES))
-    wanted = {ALIASES.get(name, name) for name in tasks}
-    return [part for part in _PARTS if part.task in wanted]
+    """Return the parts of tasks, in the order of `TASKS`: those of a task, or the one that ``TASK:PART`` names."""
+    named = {f"{part.task}:{part.name}" for part in _PARTS if part.name != part.task}
+    wanted = set()
+    for given in tasks:
+        task, colon, part = given.partition(":")
+        name = f"{ALIASES.get(task, task)}{colon}{part}"
+        check_known("task", name, (*TASKS, *named) if colon else (*TASKS, *ALIASES))
+        wanted.add(name)
+    return [
+        part for part in _PARTS if f"{part.task}:{part.name}" in wanted or (part.task in wanted and not part.on_demand)
+    ]
 
 
 @dataclass(frozen=True)
@@ -111,6 +127,9 @@ def asked_of(part: TaskPart, targets: Targets, scheme: str = "") -> TaskAnswers 
         labels = {(study, IMAGE_QUERY): one for study, one in targets.labels.items()}
     elif part.query == "regions":
         labels = dict(targets.region_labels)
+    elif part.query == "region-names":
+        regions = ((study, query.partition(":")[2], one) for (study, query), one in targets.region_labels.items())
+        labels = {(study, region_name_query(name)): one for study, name, one in regions if name in REGIONS}
     else:
         labels = _of_phrases(targets, part.query == "boxes")
     if part.method in ("describe", "report"):

@@ -73,7 +73,7 @@ Source = Annotated[
 ]
 TASK_HELP = (
     "Task to measure (repeatable): grounding, detection, classification, region-classification, region-description, "
-    "retrieval or report. Default: the audit of heatmaps."
+    "retrieval or report; TASK:PART for one part. Default: the audit of heatmaps."
 )
 BOXES_HELP = (
     "With --task: post-processing of predicted boxes: merge (the boxes of a class become one), nms=IOU or none. "
@@ -85,7 +85,10 @@ TUNE_HELP = (
 )
 RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
 CASES_HELP = "Number of best cases, and of worst cases, to draw. Default: 6; with --task, 4."
-QUERY_HELP = "phrases, image, regions, boxes or reports (repeatable). Default: all it can answer of the first three."
+QUERY_HELP = (
+    "phrases, image, regions, boxes, region-names or reports (repeatable). Default: all it can answer of the first "
+    "three."
+)
 PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
 Probes = Annotated[Texts, _opt(PROBES_HELP, "PROBE", name="--condition")]
 Device = Annotated[str | None, _opt("Device, such as cpu or cuda:1. Default: cuda if available, else cpu.", "DEVICE")]

@@ -45,7 +45,7 @@ class Protocol:
     decimals: int | None = None
     """Number of decimals of the written measures."""
     queries: tuple[str, ...] = ("image",)
-    """Kinds of queries (``image``, ``region``, ``phrase``, ``box``) of which scores, boxes and texts are measured."""
+    """Kinds of queries of which scores, boxes and texts are measured: what their names have before the colon."""
     text: str = "marks"
     """How texts become words (`rightlung.scoring.language.TOKEN_RULES`)."""
     box_settings: str = "as predicted"

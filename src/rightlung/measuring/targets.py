@@ -98,7 +98,8 @@ class Targets:
         box = BOX_QUERY.fullmatch(key.query)
         phrase = self.phrases.get((key.study, key.query if box is None else phrase_query(int(box[1]))))
         if phrase is None:
-            return self.region_labels.get((key.study, key.query))
+            kind, _, name = key.query.partition(":")
+            return self.region_labels.get((key.study, region_query(name) if kind == "region-name" else key.query))
         return StudyLabels(phrase.patient, dict.fromkeys(phrase.findings, "positive"), phrase.text, kind="phrase")
 
     def add_column(self, name: str, value: Callable[[PhraseTargets], Any]) -> None:

@@ -63,7 +63,11 @@ class RegionGrounder(Protocol):
 
 @runtime_checkable
 class FindingClassifier(Protocol):
-    """Scores how likely findings are."""
+    """Scores how likely findings are.
+
+    ``classify`` may have an optional parameter ``queries``, a `Query` for each image: what its text, or its text and
+    box, ask for is classified.
+    """
 
     def classify(
         self, images: Sequence[Image], findings: Sequence[str], boxes: Sequence[Box] | None = None

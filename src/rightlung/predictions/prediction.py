@@ -58,6 +58,15 @@ def region_query(name: str) -> str:
     return f"region:{name}"
 
 
+def region_name_query(name: str) -> str:
+    """Return the name of the query that asks about a region by its name, without its box.
+
+    >>> region_name_query("left lung")
+    'region-name:left lung'
+    """
+    return f"region-name:{name}"
+
+
 def box_query(index: int, place: int) -> str:
     """Return the name of the query for ``study.phrases[index].target_boxes[place]``.
 
