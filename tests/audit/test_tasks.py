@@ -250,3 +250,21 @@ def test_regions_are_asked_about_by_name_on_demand(tmp_path: Path) -> None:
         run(tmp_path / "c", tasks[:1])
     with pytest.raises(InputError, match="region-classification:regions"):
         run(tmp_path / "d", ["region-classification:region"])
+
+
+def test_finding_boxes_are_multiclass_where_the_model_can(tmp_path: Path) -> None:
+    class OneOf(Oracle):
+        """Scores every finding of a box alike, unless told that exactly one is there."""
+
+        def classify(self, images: Any, findings: Any, boxes: Any = None, multiclass: bool = False) -> Any:
+            found = super().classify(images, findings, boxes)
+            return found if multiclass or boxes is None else np.full_like(found, 0.5)
+
+    tasks = ["region-classification:finding-boxes", "region-classification:finding-boxes-binary"]
+    found = audit_tasks(OneOf(), Ward(), tmp_path / "a", tasks, settings=QUICK).result["tasks"]["region-classification"]
+    assert found["finding-boxes"]["finding_auroc"] == 1.0
+    assert found["finding-boxes-binary"]["finding_auroc"] == 0.5
+    assert found["finding-boxes"]["protocol"]["hash"] != found["finding-boxes-binary"]["protocol"]["hash"]
+    assert "multiclass" in found["finding-boxes"]["protocol"]["labels"]
+    other = run(tmp_path / "b", tasks[:1]).result["tasks"]["region-classification"]
+    assert other["finding-boxes"]["finding_auroc"] == 1.0  # a model without the parameter is asked one by one

@@ -136,7 +136,7 @@ class TaskRun:
         try:
             summary: Summary = ask(
                 self._model(part, known), known.source, self.folder / folder, conditions, queries=part.queries,
-                only=known.asked.queries, method=part.method, findings=known.asked.classes or None,
+                only=known.asked.queries, method=part.asked_method, findings=known.asked.classes or None,
                 model_name=self.name, batch_size=self.batch_size, overwrite=self.overwrite, progress=tell,
             )  # fmt: skip
         except InputError as error:

@@ -43,6 +43,13 @@ class TaskPart:
     """The measure to give for each finding."""
     on_demand: bool = False
     """Whether the part is measured only if it is named."""
+    multiclass: bool = False
+    """Whether exactly one class is present, which a model may use."""
+
+    @property
+    def asked_method(self) -> str:
+        """The name of the method in `rightlung.asking`."""
+        return f"{self.method}-multiclass" if self.multiclass else self.method
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -56,6 +63,10 @@ class TaskPart:
 
 
 _RC, _RE = find_protocol("chex-rc"), find_protocol("chex-re")
+_ONE_OF = (
+    "multiclass: each box shows the findings of its phrase and no others; scores are the softmax over all findings "
+    "where the model has it"
+)
 _RETRIEVAL, _RECALLS = find_protocol("retrieval"), ("recall@1", "recall@5", "recall@10")
 _F1 = ("meteor", "micro_f1_14", "macro_f1_14", "sided_f1")
 _PARTS = (
@@ -70,7 +81,11 @@ _PARTS = (
          ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent",
          "finding_auroc"),
     TaskPart("region-classification", "finding-boxes", "Classification of the boxes of findings", "classify", "boxes",
-         replace(_RC, queries=("box",)), ("finding_auroc",), "boxes of at least two findings", "finding_auroc"),
+         replace(_RC, queries=("box",), labels=_ONE_OF), ("finding_auroc",), "boxes of at least two findings",
+         "finding_auroc", multiclass=True),
+    TaskPart("region-classification", "finding-boxes-binary", "Classification of the boxes of findings, one by one",
+         "classify", "boxes", replace(_RC, queries=("box",)), ("finding_auroc",), "boxes of at least two findings",
+         "finding_auroc", on_demand=True),
     TaskPart("region-classification", "regions-by-name", "Classification of anatomical regions by name",
          "classify", "region-names", replace(_RC, queries=("region-name",)),
          ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent", "finding_auroc",

@@ -65,8 +65,8 @@ class RegionGrounder(Protocol):
 class FindingClassifier(Protocol):
     """Scores how likely findings are.
 
-    ``classify`` may have an optional parameter ``queries``, a `Query` for each image: what its text, or its text and
-    box, ask for is classified.
+    ``classify`` may have two more optional parameters. ``queries`` has a `Query` for each image: what its text, or its
+    text and box, ask for is classified. With ``multiclass``, exactly one of the findings is there.
     """
 
     def classify(

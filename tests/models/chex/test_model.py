@@ -113,6 +113,14 @@ def test_what_a_text_finds_is_classified_by_its_features_after_the_post_decoder(
             cosines = torch.stack(means) @ normalize(features, dim=0)
             assert float(score) == pytest.approx(float((cosines / 0.25).softmax(0)[0]), rel=1e-4)
     assert np.abs(found[0] - found[2]).max() > 1e-4
+    given = {"queries": [Query("left lung")], "multiclass": True}
+    with torch.no_grad():
+        groups = [normalize(model.prompt_embeddings(positive_prompts(name)), dim=-1).mean(0) for name in FINDINGS]
+        cosines = normalize(torch.stack(groups), dim=-1) @ normalize(features, dim=0)
+    expected = (cosines / 0.25).softmax(0).numpy()
+    np.testing.assert_allclose(model.classify(IMAGES[:1], FINDINGS, **given)[0], expected, rtol=1e-4)
+    with pytest.raises(InputError, match="needs boxes or queries with multiclass"):
+        model.classify(IMAGES, FINDINGS, multiclass=True)
     with pytest.raises(InputError, match="boxes or queries, not both"):
         model.classify(IMAGES, FINDINGS, [BOX] * 3, [Query("heart")] * 3)
     with pytest.raises(InputError, match="one for each image; got 3 images and 1 queries"):

@@ -238,12 +238,14 @@ class Chex(ConfiguredTextModel):
         findings: str | Sequence[str],
         boxes: Sequence[Box] | None = None,
         queries: Sequence[Query] | None = None,
+        multiclass: bool = False,
     ) -> NDArray[np.float32]:
         """Return the probability of each finding, (images, findings), in the whole image or in one box of each.
 
-        In a box: the softmax of the region's features after the post decoder with the finding's prompts. With
-        ``queries``, one for each image, the region is what the query's text finds, its box, or both. In the whole
-        image: the softmax of the token that the detector finds for the finding.
+        In a box: the softmax of the region's features after the post decoder with the finding's positive and negative
+        prompts or, with ``multiclass``, with the positive prompts of all findings (D.4, RC). With ``queries``, one for
+        each image, the region is what the query's text finds, its box, or both. In the whole image: the softmax of the
+        token that the detector finds for the finding.
         """
         arrays, names = as_images(images), as_list(findings)
         if boxes is not None and queries is not None:
@@ -252,13 +254,15 @@ class Chex(ConfiguredTextModel):
         if listed is not None and len(listed) != len(arrays):
             what = "queries" if boxes is None else "boxes"
             raise InputError(f"expected one for each image; got {len(arrays)} images and {len(listed)} {what}")
+        if multiclass and listed is None:
+            raise InputError("classify needs boxes or queries with multiclass: an image may show several findings")
         if not names:
             return np.zeros((len(arrays), 0), dtype=np.float32)
         scores = torch.zeros(len(arrays), len(names))
         with self.eval_mode():
             if listed is not None:
                 for pairs, features in self._region_features(arrays, listed):
-                    scores[pairs] = self.finding_probabilities(features, names).cpu()
+                    scores[pairs] = self.finding_probabilities(features, names, multiclass).cpu()
                 return scores.numpy()
             positive, negative = self._class_prompts(names)
             prompts, done = [Query(positive_prompts(name)[0]) for name in names], 0
@@ -348,9 +352,12 @@ class Chex(ConfiguredTextModel):
             chosen = [features[row, column] for row, own in enumerate(pairs) for column in range(len(own))]
             yield [pair for own in pairs for pair in own], torch.stack(chosen)
 
-    def finding_probabilities(self, features: Tensor, findings: Sequence[str]) -> Tensor:
+    def finding_probabilities(self, features: Tensor, findings: Sequence[str], multiclass: bool = False) -> Tensor:
         """Return the probability (..., f) that regions with features (..., d) show findings (D.4, RC)."""
         positive, negative = self._class_prompts(findings)
+        if multiclass:
+            cosines = normalize(features.float(), dim=-1) @ normalize(positive, dim=-1).T
+            return (cosines / REGION_TEMPERATURE).softmax(-1)
         return prompt_probability(features[..., None, :], positive, negative, REGION_TEMPERATURE)
 
     def _class_prompts(self, findings: Sequence[str]) -> tuple[Tensor, Tensor]:
