@@ -30,20 +30,25 @@ def retrieve_sentences(clip: Any, studies: Iterable[Study]) -> Retrieval:
 
 @dataclass
 class CroppedClip:
-    """A CLIP that classifies regions by their crops, not by their pooled patches."""
+    """A CLIP that classifies regions by their crops, not by their pooled patches, and does nothing else."""
 
     clip: Any
 
     @classmethod
     def of(cls, clip: Any, studies: Iterable[Study]) -> Self:
-        """Return the model; no study is needed."""
-        return cls(clip)
+        """Return the model with the weights of another; no study is needed."""
+        config = clip.to_config() | {"regions": "cropped"}
+        return cls(type(clip).from_parts(config, clip.tensors(), clip.extra_files()).to(clip.device))
 
     def classify(
-        self, images: Sequence[Image], findings: Sequence[str], boxes: Sequence[Box] | None = None
+        self,
+        images: Sequence[Image],
+        findings: Sequence[str],
+        boxes: Sequence[Box] | None = None,
+        multiclass: bool = False,
     ) -> NDArray[np.float32]:
         """Return the probability of each finding, (images, findings)."""
-        found: NDArray[np.float32] = self.clip.classify(images, findings, boxes, "cropped")
+        found: NDArray[np.float32] = self.clip.classify(images, findings, boxes, multiclass)
         return found
 
 

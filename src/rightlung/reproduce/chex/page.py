@@ -136,7 +136,7 @@ def task_tables(make: ChexTables) -> Iterator[Table]:
         "t4", "Table 4: the sentence generator", "In percent.", rows(GENERATORS),
         _task_columns(["re", "rg"], ["micro_f1_14"]), "4",
     )  # fmt: skip
-    ways = {"by box": ("re", WHOLE), "by name": (BY_NAME, "chex-by-name")}
+    ways = {"by box": ("re", WHOLE), "by name": (f"re-{BY_NAME}", "chex-by-name")}
     yield from _of_chex(make, "5", "regions asked for by box or by name", "cig", ways, ["micro_f1_14"])
     sets = {
         f"anatomy {used['regions']}, pathology {used['findings']}": (name, WHOLE if used == DEFAULT else name)
