@@ -7,10 +7,12 @@ become words (`TOKEN_RULES`); numbers by different rules must not be compared.
 
 from __future__ import annotations
 
+import atexit
 import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -134,18 +136,33 @@ def meteor_statistics(answers: Sequence[Words], references: Sequence[Words]) -> 
     make = _pycocoevalcap("METEOR", "meteor.meteor", "Meteor")
     if shutil.which("java") is None:
         raise InputError("METEOR needs Java: install a Java runtime (version 8 or newer) so that 'java' is on the PATH")
-    scorer, lines = make(), []
-    try:
-        for (said,), (true,) in zip(*_as_texts(answers, references), strict=True):
-            lines.append(scorer._stat(said, [true]))
-    finally:
-        for pipe in (scorer.meteor_p.stdout, scorer.meteor_p.stderr):
-            pipe.close()
-    numbers = [line.split() for line in lines]
+    pairs = zip(*_as_texts(answers, references), strict=True)
+    numbers = [_meteor_counts(make, said, true) for (said,), (true,) in pairs]
     for place, found in enumerate(numbers):
         if len(found) != 23:
+            _meteor_process.cache_clear()
+            _meteor_counts.cache_clear()
             raise InputError(f"METEOR gave no statistics for text {place}: {' '.join(answers[place])[:60]!r}")
     return _meteor_columns(np.array(numbers, np.float64).reshape(-1, 23))
+
+
+@lru_cache(maxsize=1 << 17)
+def _meteor_counts(make: Callable[[], Any], answer: str, reference: str) -> tuple[str, ...]:
+    return tuple(_meteor_process(make)._stat(answer, [reference]).split())
+
+
+@lru_cache(maxsize=1)  # its tables take seconds to load
+def _meteor_process(make: Callable[[], Any]) -> Any:
+    scorer = make()
+
+    def close() -> None:
+        for pipe in (scorer.meteor_p.stdin, scorer.meteor_p.stdout, scorer.meteor_p.stderr):
+            pipe.close()
+        scorer.meteor_p.kill()
+        scorer.meteor_p.wait()
+
+    atexit.register(close)
+    return scorer
 
 
 def _meteor_columns(numbers: FloatArray) -> dict[str, FloatArray]:
