@@ -35,36 +35,32 @@ from rightlung.reproduce.chex.variants import FINDINGS
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.studies import open_source
 
-# METEOR is left out: it starts Java for every table. `rightlung audit --task` measures it.
-_RE = replace(find_protocol("chex-re"), measures=("micro_f1_14", "macro_f1_14", "sided_f1"))
+_TEXTS = ("micro_f1_14", "macro_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1", "meteor")
+_RE = replace(find_protocol("chex-re"), measures=_TEXTS)
 _RG = replace(_RE, name="chex-rg", queries=("image",), measures=(
-    "micro_f1_14", "macro_f1_14", "example_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1", "bleu_4", "rouge_l",
+    *_TEXTS, "example_f1_14", "bleu_1", "bleu_4", "rouge_l", "cider",
 ))  # fmt: skip
+_RC = find_protocol("chex-rc")
 
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """A task: its protocol, its title, the paper's data set to print next to ours, and the measures to show."""
+    """A task: its title, its protocol, and the paper's data sets, of which the first is printed next to ours."""
 
     title: str
     protocol: Protocol
-    paper: str
-    measures: tuple[str, ...]
+    papers: tuple[str, ...]
 
 
 TASKS: Mapping[str, MeasuredTask] = {
-    "sg": MeasuredTask(
-        "SG", replace(find_protocol("chex-sg"), rules=("exact",)), "ms-cxr", ("box_miou", "sentence_map"),
-    ),
-    "od": MeasuredTask("OD", find_protocol("chex-od"), "vindr", ("map",)),
-    "rc": MeasuredTask("RC", find_protocol("chex-rc"), "cig", ("finding_auroc_weighted",)),
-    "rc-boxes": MeasuredTask(
-        "RC of findings", replace(find_protocol("chex-rc"), queries=("box",)), "ms-cxr", ("finding_auroc",)
-    ),
-    "re": MeasuredTask("RE", _RE, "cig", _RE.measures),
-    "re-boxes": MeasuredTask("RE of findings", replace(_RE, queries=("box",)), "ms-cxr", _RE.measures),
-    "rg": MeasuredTask("RG", _RG, "mimic", _RG.measures),
-}  # fmt: skip
+    "sg": MeasuredTask("SG", replace(find_protocol("chex-sg"), rules=("exact",)), ("ms-cxr",)),
+    "od": MeasuredTask("OD", find_protocol("chex-od"), ("vindr", "nih8", "ms-cxr")),
+    "rc": MeasuredTask("RC", _RC, ("cig",)),
+    "rc-boxes": MeasuredTask("RC of findings", replace(_RC, queries=("box",)), ("ms-cxr",)),
+    "re": MeasuredTask("RE", _RE, ("cig",)),
+    "re-boxes": MeasuredTask("RE of findings", replace(_RE, queries=("box",)), ("ms-cxr",)),
+    "rg": MeasuredTask("RG", _RG, ("mimic",)),
+}
 QUESTIONS_AT_ONCE = 512
 ANSWERS = "answers"
 """The name of the predictions file with a model's answers, without maps."""
@@ -102,7 +98,7 @@ def measure_more(prepared: PreparedStudies, folder: Path, progress: Progress) ->
         for name, task in TASKS.items()
     }
     wanted |= {f"{name}-{BY_NAME}": (f"{ANSWERS}-{BY_NAME}", TASKS[name].protocol) for name in ("rc", "re")}
-    wanted |= {name: (f"{ANSWERS}-{name}", _RG) for name in PROMPT_SETS}
+    wanted |= {f"rg-{name}": (f"{ANSWERS}-{name}", _RG) for name in PROMPT_SETS}
     targets, mark = _with_findings(prepared.targets), folder / "tasks.json"
     done = read_json(mark) if mark.is_file() else {}
     for number, (name, (file, protocol)) in enumerate(wanted.items()):
