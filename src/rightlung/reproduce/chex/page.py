@@ -36,7 +36,8 @@ def make_page(found: Measurements) -> Page:
         quantities,
     )  # fmt: skip
     sections = [
-        Section("finding", "Finding", _findings(make, asked), parts=[*relative_figure(make), *_tables(make, ["2"], False)]),
+        Section("finding", "Finding", _findings(make, asked),
+                parts=[*relative_figure(make), *_tables(make, ["2"], False)]),
         *(Section(name, title, [OTHER_DATA, OVER_PATIENTS], parts=_tables(make, numbers), folded=True)
           for name, (title, numbers) in _TITLES.items()),
         Section("interactive", "Interactive questions (Figures 4 to 6, 8 and 9)", [asked.asked()],
@@ -64,7 +65,7 @@ def _tables(make: ChexTables, numbers: Sequence[str], folded: bool = True) -> li
 
 
 def relative_values(make: ChexTables) -> dict[str, list[tuple[str, float | None]]]:
-    """Return, by kind of baseline, its best value in each column of Table 2 as a share of ChEX's; None if there is none.
+    """Return, by kind of baseline, its best value in each column of Table 2 as a share of ChEX's, None without one.
 
     A column that ChEX was not measured in is left out.
     """
@@ -87,12 +88,12 @@ def relative_figure(make: ChexTables) -> Iterator[Figure]:
     measured = {kind: values for kind, values in relative.items() if any(value is not None for _, value in values)}
     if labels and measured:
         panels = [
-            SeedsPanel(title=kind, seeds=[[] if value is None else [value] for _, value in values], line=1.0, scale=100.0)
+            SeedsPanel(title=kind, seeds=[[] if one is None else [one] for _, one in values], line=1.0, scale=100.0)
             for kind, values in measured.items()
-        ]  # fmt: skip
+        ]
         yield panel_figure(
-            "figure-f3", "Figure 3: baselines relative to ChEX", "The best baseline of each kind in percent of ChEX, by "
-            "task and measure; the line is ChEX. Left of it, ChEX is better. The numbers are in Table 2.", labels,
+            "figure-f3", "Figure 3: baselines relative to ChEX", "The best baseline of each kind in percent of ChEX, "
+            "by task and measure; the line is ChEX. Left of it, ChEX is better. The numbers are in Table 2.", labels,
             panels, unit="percent of ChEX", shared=True,
         )  # fmt: skip
 
