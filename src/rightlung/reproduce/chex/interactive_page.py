@@ -106,7 +106,9 @@ class InteractivePage:
             boxes = _by_box(rows, one.measure)
             values = [boxes[query].dropna().tolist() if query in boxes else [] for query in one.queries.values()]
             if any(values):
-                panel = DistributionPanel(title=one.measure.replace("_", ", "), values=values, line=one.line)
+                panel = DistributionPanel(
+                    title="gIoU" if one.line is None else "relative gIoU", values=values, line=one.line
+                )
                 caption = f"{one.caption} A mark for each box of a finding; box: quartiles, line: 5 to 95 %. ChEX."
                 yield panel_figure(f"figure-{one.name}", one.title, caption, list(one.queries), [panel])
         panels = [

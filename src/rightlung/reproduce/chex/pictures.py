@@ -54,8 +54,8 @@ def hint_galleries(make: ChexTables) -> Iterator[Gallery]:
         effect = (wide[queries[1]] - wide[queries[-1] if OPPOSITE in queries else NO_HINT]).sort_values()
         cases = [_case(make, asked, key, queries, measure) for key in effect.index[::-1][:EXAMPLES]]
         caption = (
-            "Green: the finding's box. Orange: predicted boxes with their scores. The examples with the greatest "
-            "effect, first seed."
+            "Green: the finding's box. Orange: predicted boxes, the best with its score. The examples with the "
+            "greatest effect, first seed."
         )
         yield Gallery(name, title, caption, cases)
 
@@ -67,15 +67,16 @@ def _case(make: ChexTables, rows: pd.DataFrame, key: Any, queries: Sequence[str]
         (f"{own.loc[query, 'text']} ({number(float(own.loc[query, measure]), signed=True)})", own.loc[query])
         for query in queries
     ]
-    return pictured(
-        str(finding), [f"Study {study}. In brackets: {measure.replace('_', ', ')}"], partial(_tiles, make, study, found)
-    )
+    other = "box on the other side" if measure == "relative_other" else "opposite region"
+    notes = [f"Study {study}. In brackets: gIoU with the finding's box minus that with the {other}"]
+    return pictured(str(finding), notes, partial(_tiles, make, study, found))
 
 
 def _tiles(make: ChexTables, study: str, found: Sequence[tuple[str, Any]]) -> list[tuple[str, Tile]]:
-    image = make.found.prepared.source.study(study).image
-    return [
-        (label, Tile(image, targets=[Box(*row["target"])], predicted=[Box(*one[:4]) for one in row["boxes"]],
-                     labels=[number(one[4]) for one in row["boxes"]]))
-        for label, row in found
-    ]  # fmt: skip
+    """Return the image for each query, with the target and the boxes found, of which the best has its score."""
+    image, tiles = make.found.prepared.source.study(study).image, []
+    for label, row in found:
+        boxes = [Box(*one[:4]) for one in row["boxes"]]
+        scores = [number(one[4]) if not place else "" for place, one in enumerate(row["boxes"])]
+        tiles.append((label, Tile(image, targets=[Box(*row["target"])], predicted=boxes, labels=scores)))
+    return tiles
