@@ -17,7 +17,6 @@ from rightlung.reproduce.chex.measuring import PROMPT_SETS
 from rightlung.reproduce.experiment import Reproduced, reproduce
 from rightlung.reproduce.plan import Plan
 from rightlung.reproduce.variants import Job
-from rightlung.scoring import language
 from rightlung.training.loop import Hardware
 from tests.reproduce.test_experiment import never
 
@@ -45,7 +44,7 @@ def asked(plan: Plan) -> Reproduced:
 def done(plan: Plan, asked: Reproduced) -> Iterator[Reproduced]:
     """Measure without the models, and write the page."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(language.shutil, "which", lambda _: None)  # METEOR takes long to start
+        patch.setattr("rightlung.scoring.language.shutil.which", lambda _: None)  # METEOR takes long to start
         patch.setattr(experiment, "run_job", never)
         yield reproduce(replace(plan, measure=True, only=("none",)), commands=("later",))
 

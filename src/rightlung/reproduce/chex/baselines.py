@@ -83,7 +83,7 @@ class BlindBaseline:
             for name, box in found:
                 names[name] = None
                 corners.add(name, study.patient or study.id, box.as_tuple())
-        medians = {name: box for name in names if (box := corners.box([name], None)) is not None}
+        medians = {name: median for name in names if (median := corners.box([name], None)) is not None}
         return cls(medians, {name: count / len(known) for name, count in counts.items()}, FrequentText.fit(known))
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:

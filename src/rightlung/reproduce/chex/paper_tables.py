@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rightlung.lexicon.labeller import OBSERVATIONS
 from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Table
 from rightlung.pages.numbers import estimate_cell
@@ -23,7 +24,6 @@ from rightlung.reproduce.published import Subject
 from rightlung.results.aggregates import estimate_mean
 from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.model import MeasuredModel
-from rightlung.scoring.clinical import OBSERVATIONS
 
 SETTINGS = BootstrapSettings(resamples=250)
 """As many resamples as the paper takes (E.2)."""
