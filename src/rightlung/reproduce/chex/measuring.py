@@ -24,7 +24,8 @@ from rightlung.core import Box, Query, Study
 from rightlung.core.files import read_json, write_json, write_whole
 from rightlung.core.progress import Progress
 from rightlung.lexicon import REGIONS
-from rightlung.measuring import Protocol, Targets, find_protocol, measure, write_instances
+from rightlung.measuring import BoxSettings, Protocol, Targets, find_protocol, measure, write_instances
+from rightlung.measuring.box_settings import processed
 from rightlung.models.base import Describer, Grounder, Reporter
 from rightlung.predictions import IMAGE_QUERY, Key, Prediction, open_predictions
 from rightlung.predictions.batch import to_table
@@ -41,6 +42,9 @@ _RG = replace(_RE, name="chex-rg", queries=("image",), measures=(
     *_TEXTS, "example_f1_14", "bleu_1", "bleu_4", "rouge_l", "cider",
 ))  # fmt: skip
 _RC = find_protocol("chex-rc")
+NMS = BoxSettings(nms=0.25)
+"""The paper's for all data sets but NIH (E.2). Boxes are not scaled: none of the data sets is another one's."""
+_BOXES = "NMS at 0.25; not scaled"
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,8 @@ class MeasuredTask:
 
 
 TASKS: Mapping[str, MeasuredTask] = {
-    "sg": MeasuredTask("SG", replace(find_protocol("chex-sg"), rules=("exact",)), ("ms-cxr",)),
-    "od": MeasuredTask("OD", find_protocol("chex-od"), ("vindr", "nih8", "ms-cxr")),
+    "sg": MeasuredTask("SG", replace(find_protocol("chex-sg"), rules=("exact",), box_settings=_BOXES), ("ms-cxr",)),
+    "od": MeasuredTask("OD", replace(find_protocol("chex-od"), box_settings=_BOXES), ("vindr", "nih8", "ms-cxr")),
     "rc": MeasuredTask("RC", _RC, ("cig",)),
     "rc-boxes": MeasuredTask("RC of findings", replace(_RC, queries=("box",)), ("ms-cxr",)),
     "re": MeasuredTask("RE", _RE, ("cig",)),
@@ -106,7 +110,10 @@ def measure_more(prepared: PreparedStudies, folder: Path, progress: Progress) ->
         if not answers.is_file() or done.get(name) == applied.hash:
             continue
         progress(f"{folder.name}: measuring", number, len(wanted))
-        if (table := measure(open_predictions(answers).batches(), targets, applied)).num_rows:
+        batches = open_predictions(answers).batches()
+        if protocol.box_settings == _BOXES:
+            batches = processed(batches, lambda _: NMS)
+        if (table := measure(batches, targets, applied)).num_rows:
             write_instances(folder / f"{name}.parquet", table, applied, folder.name)
         done[name] = applied.hash  # a model that cannot do the task has no table
         write_json(mark, done)
