@@ -282,12 +282,12 @@ class Batches:
             self._drawn(entry_index, at, all_studies)
             for at in self.mixture.study_positions(batch_index, entry_index, self.rank)
         ]
-        mirror_probability = 0.0 if self.augmentation is None else self.augmentation.mirror_probability
+        mirrored_share = 0.0 if self.augmentation is None else self.augmentation.mirrored_share
         words: list[Words] = []
         flips: list[bool] = []
         for image in range(self.mixture.counts(batch_index, self.rank)[entry_index]):
             texts, of_targets, stream = drawn[image % len(drawn)]
-            flip = image >= len(drawn) if entry.mirror_pairs else stream.chance(mirror_probability)
+            flip = image >= len(drawn) if entry.mirror_pairs else stream.chance(mirrored_share)
             if flip and self._mirrors_words(entry):
                 # Texts without a mirror image (the lingula has no partner) are left out. Where all are such, or a
                 # target has words without one, the image stays as it is.
@@ -302,7 +302,7 @@ class Batches:
 
     def _mirrors_words(self, entry: DataEntry) -> bool:
         """Whether the words and region names of an entry's mirrored images are mirrored, too."""
-        return entry.mirror_pairs or self.augmentation is None or self.augmentation.mirror_words
+        return entry.mirror_pairs or self.augmentation is None or self.augmentation.mirror != "pixels"
 
     def _drawn(self, entry_index: int, at: int, all_studies: range) -> tuple[list[str], dict[str, Any], RandomStream]:
         """Draw the words of the study at a position of the sampler, and return the stream that they come from."""

@@ -31,7 +31,7 @@ from rightlung.models.chex.generator import PostDecoder, SentenceGenerator
 from rightlung.models.chex.losses import LOSSES, ChexStep
 from rightlung.models.chex.reports import ReportSettings, write_report
 from rightlung.models.encoders import ImageEncoder, TextEncoder
-from rightlung.models.encoders.configured import ConfiguredTextModel
+from rightlung.models.encoders.configured import ConfiguredTextModel, config_of_encoders
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.tokenizer import WordTokenizer
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
@@ -115,12 +115,7 @@ class Chex(ConfiguredTextModel):
     @classmethod
     def from_encoders(cls, start: Any, config: Mapping[str, Any], texts: Iterable[str], seed: int) -> Self:
         """Return a new model with the image and text encoder of a GLoRIA or CLIP."""
-        if not all(hasattr(start, name) for name in ("image_encoder", "text_encoder", "tokenizer")):
-            raise InputError(f"a chex cannot start from a {type(start).__name__}, which has no image and text encoder")
-        taken = {name: start.to_config()[name] for name in ("image", "text", "dimension")}
-        for name in taken.keys() & config.keys():
-            raise InputError(f"{name}: remove it; it is that of the model to start from")
-        created = cls.create({**config, **taken}, texts, seed)
+        created = cls.create({**config, **config_of_encoders(start, config, cls.kind)}, texts, seed)
         model = cls(created.config, start.tokenizer.definition, created.generator.tokenizer.definition)
         for part in ("detector", "post_decoder", "generator"):
             model.get_submodule(part).load_state_dict(created.get_submodule(part).state_dict())
