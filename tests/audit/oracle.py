@@ -100,6 +100,9 @@ class Oracle:
         found = []
         for image, query in zip(images, queries, strict=True):
             phrases = self.study(image).phrases
+            if query.phrase is not None:
+                found.append(" ".join(one.text for one in phrases if query.phrase in one.text))
+                continue
             inside = [one for one in phrases if any(box.intersection(query.box or HEART) for box in one.boxes)]
             exact = [one for one in inside if query.box in one.boxes]
             found.append(" ".join(one.text for one in exact or inside[:1]))
@@ -108,3 +111,10 @@ class Oracle:
     def report(self, images: Sequence[Image]) -> list[Report]:
         found = [self.study(image).report for image in images]
         return [report for report in found if report is not None]
+
+    def encode_image(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        return self.encode_text([report.text for report in self.report(images)])
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        words = ("left", "right", "enlarged")
+        return np.array([[float(word in text) for word in words] for text in texts], np.float32)

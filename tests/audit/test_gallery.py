@@ -97,7 +97,8 @@ def test_the_boxes_of_a_detector_are_drawn_and_it_gives_no_abstention(tmp_path: 
     assert "never abstains" not in text
     (row,) = at_shares(done.table, [0.5])
     place = row["study"], row["query"]
-    tiles = dict(case_tiles(row, Cards(6), answers_of(open_predictions(tmp_path / "p"), [place])[place], None))
+    answer = answers_of(open_predictions(tmp_path / "p"), [place])[place]
+    tiles = dict(case_tiles(row, Cards(6), answer.grounding, None))
     pixels = np.asarray(draw(tiles["model's boxes"], 100))[-100:]
     assert tuple(pixels[20, 25]) == PREDICTED  # the middle of the box's upper edge
     assert not (np.asarray(draw(tiles["target"], 100)) == PREDICTED).all(axis=2).any()
@@ -119,5 +120,6 @@ def test_cases_can_be_chosen_among_phrases_with_a_side_and_shown_as_asked_with_i
     assert len({row["study"] for row in rows}) == 3
     place = rows[0]["study"], rows[0]["query"]
     for condition, abstention in (("none", 0.25), ("swap-sides", 0.75)):
-        answer = answers_of(open_predictions(tmp_path / "p"), [place], condition)[place]
+        answer = answers_of(open_predictions(tmp_path / "p"), [place], condition)[place].grounding
+        assert answer is not None
         assert answer.heatmap == Heatmap(np.eye(4), abstention=abstention)

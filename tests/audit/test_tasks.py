@@ -5,17 +5,21 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from rightlung.asking import ask
 from rightlung.audit import TaskAudit, audit_tasks
 from rightlung.audit.tasks import TASKS
-from rightlung.core import InputError
+from rightlung.core import InputError, Polarity
+from rightlung.lexicon import swap_sides
 from rightlung.measuring import BoxSettings
+from rightlung.models.base import Similarities
 from rightlung.models.blind import fold_of
 from rightlung.predictions import open_predictions
 from rightlung.results.estimate import BootstrapSettings
+from rightlung.scoring.retrieval import ranks, recall_at
 from tests.audit.oracle import BoxesOnly, Oracle, Ward
 
 QUICK = BootstrapSettings(resamples=100)
@@ -164,3 +168,103 @@ def test_a_model_without_the_method_and_an_unknown_task_are_refused(tmp_path: Pa
         audit_tasks(Silent(), Ward(), tmp_path, ["detection"])
     with pytest.raises(InputError, match="task"):
         audit_tasks(Oracle(), Ward(), tmp_path, ["detect"])
+
+
+def test_retrieval_is_compared_with_chance_and_with_frequent_reports(tmp_path: Path) -> None:
+    found = run(tmp_path, ["retrieval"]).result["tasks"]["retrieval"]
+    for direction in ("image-to-text", "text-to-image"):
+        assert found[direction]["recall@1"] == 1.0
+        assert found[direction]["measures"]["median_rank"]["estimate"] == 1.0
+        assert found[direction]["measures"]["recall@1"]["instances"] == 12
+    blind = {name: one["blind"]["blind-frequent"]["measures"] for name, one in found.items()}
+    # Four studies each have the reports "left" and "right", two each those with a large heart. By frequency, the first
+    # eight places are a tie of both frequent ones, and the last four one of the others.
+    expected = {"recall@1": 8 / 12 * 4 / 8, "recall@5": 8 / 12, "recall@10": (8 + 4 * (1 - 2 / 4 * 1 / 3)) / 12}
+    expected |= {"median_rank": 1 + 4 / 2}
+    assert {name: blind["image-to-text"][name]["estimate"] for name in expected} == pytest.approx(expected)
+    chance = (8 * 4 / 12 + 4 * 2 / 12) / 12
+    assert blind["text-to-image"]["recall@1"]["estimate"] == pytest.approx(chance)
+
+
+def test_a_model_that_only_compares_retrieves_as_one_that_embeds(tmp_path: Path) -> None:
+    class Matching:
+        def similarity(self, images: Any, texts: Any) -> Similarities:
+            oracle = Oracle()
+            return Similarities(5 * oracle.encode_image(images) @ oracle.encode_text(texts).T)
+
+    class Embedding:
+        encode_image, encode_text = Oracle().encode_image, Oracle().encode_text
+
+    given: dict[str, Any] = {"settings": QUICK, "conditions": ["none", "exchange-image"]}
+    # Dot products order images and texts otherwise than cosines: a text without a heart fits an image with one as well.
+    found = audit_tasks(Matching(), Ward(), tmp_path / "a", ["retrieval"], **given).result["tasks"]["retrieval"]
+    image = text = Oracle().encode_image([study.image for study in Ward()])
+    numbers = [number % 6 if number % 3 == 0 else number % 2 + 1 for number in range(12)]  # the kinds of reports
+    same = np.equal.outer(numbers, numbers)
+    expected = ranks(image @ text.T, same)
+    assert set(expected) == {1.0, 2.0}  # one of two ways: a report without a heart ties with one or two others
+    assert found["image-to-text"]["measures"]["median_rank"]["estimate"] == np.median(expected)
+    assert found["image-to-text"]["recall@1"] == pytest.approx(recall_at(image @ text.T, same, 1).mean())
+    assert 0 < found["image-to-text"]["recall@1"] < 1
+    assert found["text-to-image"]["recall@1"] == pytest.approx(recall_at(text @ image.T, same, 1).mean())
+    other = audit_tasks(Embedding(), Ward(), tmp_path / "b", ["retrieval"], **given).result["tasks"]["retrieval"]
+    assert other["image-to-text"]["recall@1"] == 1.0
+    with pytest.raises(InputError, match="task retrieval: object has neither encode_image"):
+        audit_tasks(object(), Ward(), tmp_path / "c", ["retrieval"])
+
+
+class Named(Oracle):
+    """Classifies regions by their names, too; it takes the patient's right for the left."""
+
+    def classify(self, images: Any, findings: Any, boxes: Any = None, queries: Any = None) -> Any:
+        if queries is None:
+            return super().classify(images, findings, boxes)
+        assert all(query.box is None for query in queries)
+        known = [
+            self.study(image).region_findings[swap_sides(query.phrase)]
+            for image, query in zip(images, queries, strict=True)
+        ]
+        return np.array([[float(one.get(name) == Polarity.POSITIVE) for name in findings] for one in known])
+
+
+@pytest.mark.usefixtures("no_java")
+def test_regions_are_asked_about_by_name_on_demand(tmp_path: Path) -> None:
+    tasks = ["region-classification:regions-by-name", "region-explanation:regions-by-name"]
+    done = audit_tasks(Named(), Ward(), tmp_path, tasks, settings=QUICK)
+    found = done.result["tasks"]
+    assert [*found["region-classification"]] == [*found["region-description"]] == ["regions-by-name"]
+    named = found["region-classification"]["regions-by-name"]
+    assert named["finding_auroc"] == 0.0  # of the wrong side, always
+    assert named["measures"]["finding_auroc"]["instances"] == 12 * 2
+    assert named["protocol"]["queries"] == ["region-name"]
+    asked = {
+        one.asked.phrase for one in open_predictions(tmp_path / "predictions-region-classification-regions-by-name")
+    }
+    assert asked == {"left lung", "right lung"}
+    described = found["region-description"]["regions-by-name"]
+    assert described["measures"]["rouge_l"]["estimate"] == pytest.approx(1.0)
+    assert (
+        "regions-by-name" not in run(tmp_path / "b", ["region-classification"]).result["tasks"]["region-classification"]
+    )
+    with pytest.raises(InputError, match="cannot answer region-names"):
+        run(tmp_path / "c", tasks[:1])
+    with pytest.raises(InputError, match="region-classification:regions"):
+        run(tmp_path / "d", ["region-classification:region"])
+
+
+def test_finding_boxes_are_multiclass_where_the_model_can(tmp_path: Path) -> None:
+    class OneOf(Oracle):
+        """Scores every finding of a box alike, unless told that exactly one is there."""
+
+        def classify(self, images: Any, findings: Any, boxes: Any = None, multiclass: bool = False) -> Any:
+            found = super().classify(images, findings, boxes)
+            return found if multiclass or boxes is None else np.full_like(found, 0.5)
+
+    tasks = ["region-classification:finding-boxes", "region-classification:finding-boxes-binary"]
+    found = audit_tasks(OneOf(), Ward(), tmp_path / "a", tasks, settings=QUICK).result["tasks"]["region-classification"]
+    assert found["finding-boxes"]["finding_auroc"] == 1.0
+    assert found["finding-boxes-binary"]["finding_auroc"] == 0.5
+    assert found["finding-boxes"]["protocol"]["hash"] != found["finding-boxes-binary"]["protocol"]["hash"]
+    assert "multiclass" in found["finding-boxes"]["protocol"]["labels"]
+    other = run(tmp_path / "b", tasks[:1]).result["tasks"]["region-classification"]
+    assert other["finding-boxes"]["finding_auroc"] == 1.0  # a model without the parameter is asked one by one

@@ -116,3 +116,17 @@ def test_a_long_caption_takes_two_lines_and_ends_with_an_ellipsis() -> None:
 def test_a_sheet_that_cannot_be_written_names_its_path() -> None:
     with pytest.raises(OutputError, match=r"/dev/null/sheet\.png"):
         save_sheet([Tile(GREY)], "/dev/null/sheet.png")
+
+
+def test_a_label_stands_in_the_upper_left_corner_of_its_box() -> None:
+    box = Box(0.25, 0.25, 0.75, 0.75)
+    square = np.zeros((40, 40), dtype=np.float32)
+    plain, labelled = (
+        {tuple(one) for one in pixels_of(Tile(square, predicted=[box], labels=labels), PREDICTED)}
+        for labels in ((), ("1",))
+    )
+    added = np.array(sorted(labelled - plain))
+    assert len(added)
+    assert ((added >= 20) & (added < 40)).all()  # the box begins at 20 of 80 pixels, and its middle is at 40
+    with pytest.raises(ValueError, match="argument"):
+        draw(Tile(square, predicted=[box], labels=["1", "2"]), 80)

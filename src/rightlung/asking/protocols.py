@@ -46,8 +46,12 @@ Answer = dict[str, Any]
 
 Call = Callable[[Sequence[ImageQuestion]], list[Answer]]
 
-METHODS = ("ground", "similarity", "classify", "detect", "describe", "report")
-"""Methods of which one can be called alone."""
+METHODS = ("ground", "similarity", "classify", "classify-multiclass", "detect", "describe", "report", "embed")
+"""Methods of which one can be called alone.
+
+``classify-multiclass`` takes it that exactly one finding is there, if the model's ``classify`` has the parameter
+``multiclass``; other models answer as with ``classify``.
+"""
 
 
 def calls_of(
@@ -61,17 +65,23 @@ def calls_of(
     # A grounder is asked for a prompt of each finding, but only on demand: that is a question for each of them.
     detects = isinstance(model, base.Detector) or (method == "detect" and isinstance(model, base.Grounder))
     compares = not matches and isinstance(model, base.RegionGrounder)
+    # What a text finds is classified on demand, too: nobody expects findings of every phrase.
+    by_text = method == "classify" and classifies and _takes(model, "queries")
+    multiclass = method == "classify-multiclass" and classifies and _takes(model, "boxes")
+    embeds = isinstance(model, base.Embedder) and (embeddings or method == "embed")
     described: set[QueryKind] = {"phrase", "box", "phrase+box"}
     calls: list[tuple[str, bool, Call, set[QueryKind]]] = [
         ("ground", grounds, partial(_ground, model, boxes), {"phrase"}),
         ("similarity", matches, partial(_compare, model), {"phrase"}),
         ("similarity", compares, partial(_compare_regions, model), {"phrase"}),
-        ("classify", classifies and _takes_boxes(model), partial(_classify, model, findings), {"box"}),
+        ("classify", classifies and _takes(model, "boxes"), partial(_classify, model, findings), {"box"}),
+        ("classify", by_text, partial(_classify, model, findings), {"phrase", "phrase+box"}),
         ("classify", classifies, partial(_classify, model, findings), {"image"}),
+        ("classify-multiclass", multiclass, partial(_classify, model, findings, multiclass=True), {"box"}),
         ("detect", detects, partial(_detect, model, findings, boxes), {"image"}),
         ("describe", isinstance(model, base.Describer), partial(_describe, model), described),
         ("report", isinstance(model, base.Reporter), partial(_report, model), {"image"}),
-        ("embed", isinstance(model, base.Embedder) and embeddings, partial(_embed, model), {"image", "phrase"}),
+        ("embed", embeds, partial(_embed, model), {"image", "phrase"}),
     ]
     return [(call, kinds) for name, applies, call, kinds in calls if applies and method in (None, name)]
 
@@ -114,11 +124,17 @@ def _compare_regions(model: base.RegionGrounder, some: Sequence[ImageQuestion]) 
     return [{"similarity_global": float(value)} if given else {} for value, given in zip(similar, regions, strict=True)]
 
 
-def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequence[ImageQuestion]) -> list[Answer]:
-    """Classify whole images, or one box in each; all questions are of one kind."""
-    boxes = [one.query.box for one in some if one.query.box is not None]
-    images = [one.image for one in some]
-    scores = np.asarray(model.classify(images, findings, boxes=boxes) if boxes else model.classify(images, findings))
+def _classify(
+    model: base.FindingClassifier, findings: Sequence[str], some: Sequence[ImageQuestion], multiclass: bool = False
+) -> list[Answer]:
+    """Classify whole images, or what one box or text asks for in each; all questions are of one kind."""
+    images, queries = [one.image for one in some], [one.query for one in some]
+    given: dict[str, Any] = {"multiclass": True} if multiclass and _takes(model, "multiclass") else {}
+    if queries[0].phrase is not None:
+        given["queries"] = queries
+    elif queries[0].box is not None:
+        given["boxes"] = [query.box for query in queries]
+    scores = np.asarray(model.classify(images, findings, **given))
     if scores.shape != (len(some), len(findings)):
         expected = (len(some), len(findings))
         raise InputError(f"classify must return scores of shape {expected}; got {scores.shape}")
@@ -183,9 +199,9 @@ def _checked(found: Any, asked: Sequence[Any], kind: type, method: str) -> list[
     return values
 
 
-def _takes_boxes(model: base.FindingClassifier) -> bool:
-    """Whether ``classify`` has the optional parameter ``boxes``."""
+def _takes(model: base.FindingClassifier, parameter: str) -> bool:
+    """Whether ``classify`` has an optional parameter."""
     try:
-        return "boxes" in inspect.signature(model.classify).parameters
+        return parameter in inspect.signature(model.classify).parameters
     except (TypeError, ValueError):  # a function without a signature
         return False

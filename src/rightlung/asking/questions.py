@@ -8,13 +8,33 @@ from dataclasses import dataclass
 from rightlung.core import Box, Image, InputError, Phrase, Query, Study
 from rightlung.core.errors import check_known
 from rightlung.core.study import QueryKind
-from rightlung.predictions.prediction import IMAGE_QUERY, Key, box_query, phrase_query, region_query
+from rightlung.lexicon import REGIONS
+from rightlung.predictions.prediction import (
+    IMAGE_QUERY,
+    REPORT_QUERY,
+    Key,
+    box_query,
+    phrase_query,
+    region_name_query,
+    region_query,
+)
 from rightlung.probes import Owner, SentencePool, Setting, exchanged, exchanged_outside, find_probe, windows
 from rightlung.studies import Source, build_studies, open_source
 
-QUERIES: dict[str, QueryKind] = {"phrases": "phrase", "image": "image", "regions": "box", "boxes": "box"}
-"""What can be asked about every study, and the kind of `Query`; ``boxes`` are the target boxes of phrases."""
-ON_DEMAND = ("boxes",)
+QUERIES: dict[str, QueryKind] = {
+    "phrases": "phrase",
+    "image": "image",
+    "regions": "box",
+    "boxes": "box",
+    "region-names": "phrase",
+    "reports": "phrase",
+}
+"""What can be asked about every study, and the kind of `Query`.
+
+``boxes`` are the target boxes of phrases. ``region-names`` asks by name about the regions that the study has a box of;
+``reports`` have the whole text of the report as their words.
+"""
+ON_DEMAND = ("boxes", "region-names", "reports")
 """Queries that are asked only if they are named."""
 
 
@@ -123,6 +143,11 @@ class Walk:
             yield from ((region_query(name), None, box) for name, box in study.regions.items())
         for index, phrase in enumerate(study.phrases if "boxes" in self.queries else ()):
             yield from ((box_query(index, place), None, box) for place, box in enumerate(phrase.target_boxes))
+        for name in study.regions if "region-names" in self.queries else ():
+            if name in REGIONS:
+                yield region_name_query(name), Phrase(REGIONS[name].spoken, regions=(name,)), None
+        if "reports" in self.queries and study.report is not None and study.report.text.strip():
+            yield REPORT_QUERY, Phrase(study.report.text), None
 
     def _partners(self, stretch: range, studies: Sequence[Study]) -> dict[str, str]:
         owners = [Owner(study.id, study.patient) for study in studies]

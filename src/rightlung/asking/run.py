@@ -67,12 +67,12 @@ def ask(
 ) -> Summary:
     """Ask ``model`` about the first ``limit`` studies of ``source`` and write a predictions folder, or continue one.
 
-    ``conditions`` are names of probes. ``queries`` are ``phrases``, ``image``, ``regions`` and ``boxes`` (of phrases);
-    default: all that the model can answer, but ``boxes``. ``only`` selects some by study and name of the query. For
-    ``method``, ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. A question without an answer becomes a row
-    with the reason, and the next call asks it again; studies that cannot be read are in ``problems``. Answers of
-    earlier calls are reused, unless ``overwrite`` replaces them. It is an error if the model's code or weights, or an
-    image file, have changed since, or if no question has an answer.
+    ``conditions`` are names of probes. ``queries`` are ``phrases``, ``image``, ``regions``, ``boxes`` (of phrases),
+    ``region-names`` and ``reports``; default: all of the first three that the model can answer. ``only`` selects some
+    by study and name of the query. For ``method``, ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. A
+    question without an answer becomes a row with the reason, and the next call asks it again; studies that cannot be
+    read are in ``problems``. Answers of earlier calls are reused, unless ``overwrite`` replaces them. It is an error if
+    the model's code or weights, or an image file, have changed since, or if no question has an answer.
     """
     answerer = Answerer(model, batch_size, boxes, findings, embeddings, method)
     walk = Walk(source, conditions, answerer.chosen(queries), seed, limit, only)
@@ -86,7 +86,9 @@ def ask(
         "embeddings": embeddings,
         "method": method or "all",
     }
-    if isinstance(model, FindingClassifier | Detector) and {"image", "regions", "boxes"} & {*walk.queries}:
+    if isinstance(model, FindingClassifier | Detector) and {"image", "regions", "boxes", "region-names"} & {
+        *walk.queries
+    }:
         notes["findings"] = list(answerer.findings)
     address = absolute_address(walk.source.address)
     with PredictionWriter(out, source=address, model=name, run=notes, overwrite=overwrite) as writer:
@@ -110,6 +112,8 @@ def answers(
     conditions: Sequence[str] = ("none",),
     *,
     queries: Sequence[str] | None = None,
+    method: str | None = None,
+    findings: Sequence[str] | None = None,
     batch_size: int = 32,
     seed: int = 0,
     limit: int | None = None,
@@ -117,7 +121,7 @@ def answers(
     progress: Progress = lambda done, total: None,
 ) -> Iterator[Batch]:
     """Yield the rows that `ask` would write, without a file. Studies that cannot be read are left out."""
-    answerer = Answerer(model, batch_size, boxes)
+    answerer = Answerer(model, batch_size, boxes, findings, method=method)
     walk = Walk(source, conditions, answerer.chosen(queries), seed, limit)
     some: list[Prediction] = []
     cells = 0

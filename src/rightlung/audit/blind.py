@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any
 
 from rightlung.audit.tasks import TaskAnswers, TaskPart
 from rightlung.core import Grounding, ScoredBox, Sentence
@@ -11,9 +13,10 @@ from rightlung.core.keyed import text_generator
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.lexicon.wordkeys import side_named
 from rightlung.measuring import Targets
+from rightlung.measuring.retrieval import without_case_and_spaces
 from rightlung.measuring.targets import StudyLabels
 from rightlung.models.blind import ConstantText, MedianBoxes
-from rightlung.predictions import Prediction
+from rightlung.predictions import IMAGE_QUERY, Prediction
 
 BASELINES: Mapping[str, Mapping[str, str]] = {
     "ground": {"blind-median": "median box of the same findings and side"},
@@ -24,6 +27,7 @@ BASELINES: Mapping[str, Mapping[str, str]] = {
     "classify": {"blind-constant": "score 0.5 for every finding"},
     "describe": {"blind-frequent": "most frequent text"},
     "report": {"blind-frequent": "most frequent report"},
+    "embed": {"blind-frequent": "frequent reports first, images at random"},
 }
 """Baselines by method: names (used as conditions) and titles."""
 
@@ -35,6 +39,7 @@ class BlindBaselines:
         """Fit on what ``asked`` knows; with ``elsewhere``, these are other studies than those to answer about."""
         self.part, self.elsewhere = part, elsewhere
         self.boxes = MedianBoxes()
+        self.counts: Counter[str] = Counter()
         self.texts: dict[str, ConstantText] = defaultdict(ConstantText)
         for key, labels in asked.queries.items():
             if part.method == "ground":
@@ -51,7 +56,7 @@ class BlindBaselines:
 
     def _subject(self, query: str) -> str:
         """Return what is known about the subject of a query without looking: the name of a region."""
-        return query if self.part.query == "regions" else ""
+        return query if self.part.query in ("regions", "region-names") else ""
 
     def answers(self, asked: TaskAnswers, keys: Iterable[tuple[str, str]], seed: int = 0) -> Iterator[Prediction]:
         """Yield the answers of every baseline to the queries with these keys."""
@@ -67,6 +72,8 @@ class BlindBaselines:
                     yield Prediction(study, query, name, grounding=self._detected(asked, study, patient, name, seed))
                 elif self.part.method == "classify":
                     yield Prediction(study, query, name, finding_scores=dict.fromkeys(asked.classes, 0.5))
+                elif self.part.method == "embed":
+                    yield Prediction(study, query, name, **self._embedded(asked, query, labels.report or ""))
                 elif (text := self._text(query, patient)) is not None:
                     answer = {"report": text} if self.part.method == "report" else {"sentences": (Sentence(text),)}
                     yield Prediction(study, query, name, **answer)
@@ -79,6 +86,16 @@ class BlindBaselines:
             if (box := self.boxes.box([finding], patient)) is not None:
                 found.append(ScoredBox(box, score, finding))
         return Grounding(boxes=found)
+
+    def _embedded(self, asked: TaskAnswers, query: str, report: str) -> dict[str, Any]:
+        """Return vectors whose cosine is how frequent a report is among those to choose from."""
+        if query == IMAGE_QUERY:
+            return {"image_embedding": (1.0, 0.0)}
+        if not self.counts:
+            reports = (one.report or "" for (_, name), one in asked.queries.items() if name == query)
+            self.counts.update(map(without_case_and_spaces, reports))
+        share = self.counts[without_case_and_spaces(report)] / self.counts.total()
+        return {"text_embedding": (share, math.sqrt(1 - share**2))}
 
     def _text(self, query: str, patient: str | None) -> str | None:
         return self.texts[self._subject(query)].text(patient) or self.texts[""].text(patient)

@@ -1,9 +1,12 @@
-"""Show a typical case, and the best and worst cases with the target, the model's map and the prior's map."""
+"""Choose cases by a score: typical, best and worst ones. Show them with the target, the model's and the prior's map.
+
+The galleries of tasks choose theirs here, too (`rightlung.audit.task_gallery`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,10 +18,12 @@ from rightlung.models.blind.prior import LocationPrior
 from rightlung.pages.content import Case, Gallery
 from rightlung.pages.numbers import number
 from rightlung.pages.overlays import Tile, draw
-from rightlung.predictions import Predictions
+from rightlung.predictions import Prediction, Predictions
 from rightlung.studies import Source
 
 SIDE = 240
+SCORE, KIND = "average_precision", "findings"
+"""Columns by which cases of maps are ordered, and of which they have different values."""
 NEARLY_FLAT = 0.97
 """A map is called nearly flat above this share of the entropy of a constant map."""
 
@@ -50,87 +55,95 @@ def galleries(
 
 
 def _case(
-    row: Row, answers: Mapping[tuple[str, str], Grounding], source: Source, prior: LocationPrior | None, alone: bool
+    row: Row, answers: Mapping[tuple[str, str], Prediction], source: Source, prior: LocationPrior | None, alone: bool
 ) -> Case:
     """Return a case with its pictures, or with the model's map alone."""
     scores = (
         f"average precision {number(row['average_precision'])} (prior {number(row.get('prior_average_precision'))})"
     )
     notes = ["; ".join([scores, *remarks(row)]) + f". Study {row['study']}, {row['query']}"]
+    answer = answers.get((row["study"], row["query"]))
+    grounding = None if answer is None else answer.grounding
+    tiles = partial(case_tiles, row, source, grounding, None if alone else prior)
+    case = pictured(row["phrase"], notes, tiles, 2 * SIDE if alone else SIDE)
+    return replace(case, pictures=case.pictures[-1:]) if alone else case
+
+
+def pictured(title: str, notes: Sequence[str], tiles: Callable[[], list[tuple[str, Tile]]], side: int = SIDE) -> Case:
+    """Return a case with its tiles as pictures, or with a note that says why there are none."""
     try:
-        tiles = case_tiles(row, source, answers.get((row["study"], row["query"])), None if alone else prior)
-        pictures = [(label, partial(draw, tile, 2 * SIDE if alone else SIDE)) for label, tile in tiles]
+        return Case(title, [(label, partial(draw, tile, side)) for label, tile in tiles()], notes)
     except InputError as error:
-        pictures = []
-        notes.append(f"no picture: {error}")
-    return Case(row["phrase"], pictures[-1:] if alone else pictures, notes)
+        return Case(title, [], [*notes, f"no picture: {error}"])
 
 
-def choose(table: Any, count: int) -> tuple[list[Row], list[Row]]:
-    """Return the best and worst rows, with distinct studies and varied findings.
+def choose(table: Any, count: int, score: str = SCORE, kind: str = KIND) -> tuple[list[Row], list[Row]]:
+    """Return the best and worst rows, with distinct studies and varied values of the column ``kind``.
 
-    The best have the largest average precision above the prior's (where there is a prior), the worst the lowest.
+    The best have the largest ``score`` above the prior's (where there is a prior), the worst the lowest.
     """
-    ordered, most = _ordered(table), 60 * max(count, 1)
-    gain = ordered.column("average_precision").to_numpy()
-    if "prior_average_precision" in ordered.column_names:
-        gain = gain - ordered.column("prior_average_precision").to_numpy()
-    best = _varied(ordered.take(np.argsort(-gain, kind="stable")[:most]).to_pylist(), count, set())
-    return best, _varied(ordered.slice(0, most).to_pylist(), count, {row["study"] for row in best})
+    ordered, most = _ordered(table, score), 60 * max(count, 1)
+    gain = ordered.column(score).to_numpy()
+    if f"prior_{score}" in ordered.column_names:
+        gain = gain - ordered.column(f"prior_{score}").to_numpy()
+    best = _varied(ordered.take(np.argsort(-gain, kind="stable")[:most]).to_pylist(), count, kind, set())
+    return best, _varied(ordered.slice(0, most).to_pylist(), count, kind, {row["study"] for row in best})
 
 
-def at_shares(table: Any, shares: Sequence[float], sided: bool = False) -> list[Row]:
-    """Return the rows at these quantiles of average precision, with distinct studies and findings where possible.
+def at_shares(
+    table: Any, shares: Sequence[float], sided: bool = False, score: str = SCORE, kind: str = KIND
+) -> list[Row]:
+    """Return the rows at these quantiles of ``score``, with distinct studies and values of ``kind`` where possible.
 
     With ``sided``, only phrases that name the side of their target are candidates.
     """
     if sided:
         pairs = zip(table.column("side_named").to_pylist(), table.column("target_side").to_pylist(), strict=True)
         table = table.take([place for place, (named, on) in enumerate(pairs) if named == on in ("left", "right")])
-    ordered = _ordered(table)
+    ordered = _ordered(table, score)
     chosen: list[Row] = []
     for share in shares:
         nearest = np.argsort(np.abs(np.arange(len(ordered)) - share * (len(ordered) - 1)), kind="stable")[:40]
-        studies, findings = {row["study"] for row in chosen}, {tuple(row["findings"]) for row in chosen}
+        studies, kinds = {row["study"] for row in chosen}, {tuple(row[kind]) for row in chosen}
         fresh = [row for row in ordered.take(nearest).to_pylist() if row["study"] not in studies]
-        varied = [row for row in fresh if tuple(row["findings"]) not in findings]
+        varied = [row for row in fresh if tuple(row[kind]) not in kinds]
         chosen += (varied or fresh)[:1]
     return chosen
 
 
-def _ordered(table: Any) -> Any:
-    """Return the rows of the condition ``none`` that have an average precision, lowest first."""
+def _ordered(table: Any, score: str) -> Any:
+    """Return the rows of the condition ``none`` that have a score, lowest first."""
     import pyarrow.compute as pc
 
     plain = table.filter(pc.equal(table.column("condition"), "none"))
-    values = plain.column("average_precision").to_numpy()
+    values = plain.column(score).to_numpy()
     order = np.argsort(values, kind="stable")
     return plain.take(order[~np.isnan(values[order])])
 
 
-def _varied(candidates: Sequence[Row], count: int, taken: set[str]) -> list[Row]:
-    """Take rows in order, repeating a finding only when no other is left."""
+def _varied(candidates: Sequence[Row], count: int, kind: str, taken: set[str]) -> list[Row]:
+    """Take rows in order, repeating a value of ``kind`` only when no other is left."""
     chosen: list[Row] = []
-    studies, findings = set(taken), set()
+    studies, kinds = set(taken), set()
     for again in (False, True):
         for row in candidates:
-            name = tuple(row["findings"])
-            if len(chosen) < count and row["study"] not in studies and (again or name not in findings):
+            name = tuple(row[kind])
+            if len(chosen) < count and row["study"] not in studies and (again or name not in kinds):
                 chosen.append(row)
                 studies.add(row["study"])
-                findings.add(name)
+                kinds.add(name)
     return sorted(chosen, key=candidates.index)
 
 
 def answers_of(
     predictions: Predictions, wanted: Sequence[tuple[str, str]], condition: str = "none"
-) -> dict[tuple[str, str], Grounding]:
-    """Return the groundings of these (study, query) pairs under a condition."""
+) -> dict[tuple[str, str], Prediction]:
+    """Return the answers to these (study, query) pairs under a condition; failed ones are left out."""
     places, found = {(*one, condition) for one in wanted}, {}
     for batch in predictions.batches() if places else ():
         for one in batch.chosen([index for index, key in enumerate(batch.keys) if key in places]).predictions():
-            if one.grounding is not None:
-                found[one.study, one.query] = one.grounding
+            if one.error is None:
+                found[one.study, one.query] = one
     return found
 
 

@@ -1,16 +1,21 @@
-"""Lay out the page of an audit of tasks: a section for each part, the model next to the image-blind baselines."""
+"""Lay out the page of an audit of tasks: a section for each part, the model next to the image-blind baselines.
+
+Each section begins with figures, which show what the tables below them list.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rightlung.audit.blind import BASELINES
 from rightlung.audit.page import CONDITION_TITLES
-from rightlung.audit.task_results import PartResult
+from rightlung.audit.task_results import Compared, PartResult
 from rightlung.audit.tasks import CARDIOMEGALY
 from rightlung.measuring import find_measure
-from rightlung.pages.content import Cell, Column, Page, Section, Table
+from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
+from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import span
 from rightlung.results.estimate import Estimate
 from rightlung.scoring.statistics import FEW_CLUSTERS
@@ -21,7 +26,7 @@ BLIND_NOTE = "Image-blind baselines never see the image; only a score above thei
 def make_task_page(result: Mapping[str, Any], parts: Sequence[PartResult], missing: Sequence[str]) -> Page:
     """Return the page of an audit of tasks (see `task_run.audit_tasks`)."""
     sections = [
-        Section(f"task-{place}", one.part.title, _paragraphs(one), parts=[*_tables(place, one)])
+        Section(f"task-{place}", one.part.title, _paragraphs(one), parts=[*_contents(place, one)])
         for place, one in enumerate(parts)
     ]
     problems = [*missing, *result["problems"]]
@@ -41,6 +46,12 @@ def make_task_page(result: Mapping[str, Any], parts: Sequence[PartResult], missi
     return Page(f"Audit of {result['model'] or 'a model'}", lead, sections, facts, warning)
 
 
+def _contents(place: int, one: PartResult) -> Iterator[Figure | Gallery | Table]:
+    yield from _figures(place, one)
+    yield from one.galleries
+    yield from _tables(place, one)
+
+
 def _paragraphs(one: PartResult) -> list[str]:
     found = [verdict_of(one)]
     if one.classes:
@@ -50,28 +61,76 @@ def _paragraphs(one: PartResult) -> list[str]:
     return [*found, *(f"Undefined: {note}." for note in one.notes[:3])]
 
 
+def _best_baseline(one: PartResult, name: str) -> str | None:
+    """Return the image-blind baseline with the highest value of a measure, None if no value is defined."""
+    values = {base: found.measures[name].value for base, found in one.blind.items() if found.measures[name].defined}
+    return max(values, key=lambda base: values[base], default=None)
+
+
 def verdict_of(one: PartResult) -> str:
     """Return the first main measure in words, next to the best image-blind baseline."""
     name = next((name for name in one.part.main if one.measures[name].defined), one.part.main[0])
-    model, title = one.measures[name], find_measure(name).title
-    blind = {base: found.measures[name] for base, found in one.blind.items() if found.measures[name].defined}
-    if not model.defined or not blind:
+    model, title, best = one.measures[name], find_measure(name).title, _best_baseline(one, name)
+    if not model.defined or best is None:
         return f"{title}: {span(model, 3)}."
-    best = max(blind, key=lambda base: blind[base].value)
     difference = one.blind[best].difference[name]
     shown = difference.excludes(0.0)
     outcome = "no difference shown" if not shown else "better" if difference.value > 0 else "worse"
     baseline = BASELINES[one.part.method][best]
     return (
-        f"{title}: model {span(model, 3)}, {baseline} {span(blind[best], 3)}; difference "
+        f"{title}: model {span(model, 3)}, {baseline} {span(one.blind[best].measures[name], 3)}; difference "
         f"{span(difference, 3, signed=True)}: {outcome}."
+    )
+
+
+def _compared(one: PartResult) -> dict[str, Compared]:
+    """Return what the model is compared with, by title: image-blind baselines, and the model under conditions."""
+    titles = BASELINES[one.part.method]
+    return {titles[name]: found for name, found in one.blind.items()} | {
+        CONDITION_TITLES.get(name, name).lower(): found for name, found in one.conditions.items()
+    }
+
+
+def _figures(place: int, one: PartResult) -> Iterator[Figure]:
+    """Yield a figure of the main measures, and one of the measure by finding."""
+    basis = f"{100 * one.protocol.level:g} % confidence intervals over patients"
+    others, titles = _compared(one), BASELINES[one.part.method]
+    panels = [
+        _panel(name, [one.measures[name], *(found.measures[name] for found in others.values())])
+        for name in one.part.main
+        if one.measures[name].defined
+    ]
+    if panels:
+        caption = f"Main measures with {basis}. Open diamonds: image-blind baselines."
+        blind = [titles[name] for name in one.blind]
+        yield panel_figure(
+            f"task-{place}", f"{one.part.title}: main measures", caption, ["model", *others], panels, references=blind
+        )
+    name = one.part.by_class
+    if name is None or not one.by_class:
+        return
+    best = _best_baseline(one, name)
+    series = {"model": [found["model"] for found in one.by_class.values()]}
+    if best is not None:
+        series[titles[best]] = [found[best] for found in one.by_class.values()]
+    panel = IntervalPanel(title=find_measure(name).title, limits=(0.0, 1.0), series=series)
+    caption = f"{find_measure(name).title} of each finding with {basis}."
+    yield panel_figure(f"classes-{place}", f"{one.part.title}: by finding", caption, [*one.by_class], [panel])
+
+
+def _panel(name: str, values: Sequence[Estimate]) -> IntervalPanel:
+    """Return the panel of a measure whose axis begins at 0 and shows every interval."""
+    ends = [end for one in values for end in (one.value, one.high) if not math.isnan(end)]
+    auroc = name.startswith("finding_auroc")
+    limits = (0.0, 1.0 if auroc else 1.05 * max(ends, default=0.0) or 1.0)
+    return IntervalPanel(
+        title=find_measure(name).title, limits=limits, line=0.5 if auroc else None, series={"model": values}
     )
 
 
 def task_rows(one: PartResult, main_only: bool = False) -> tuple[list[str], list[list[str]]]:
     """Return the header and rows of a part's table: each measure of the model, the baselines and under conditions."""
-    others = {BASELINES[one.part.method][name]: found for name, found in one.blind.items()}
-    others |= {CONDITION_TITLES.get(name, name).lower(): found for name, found in one.conditions.items()}
+    others = _compared(one)
     header = ["measure", "instances", "patients", "model"]
     for title, found in others.items():
         header += [title, "difference" if found in one.conditions.values() else "model − baseline"]
@@ -100,7 +159,7 @@ def _tables(place: int, one: PartResult) -> Iterator[Table]:
             [finding, *(span(found[name], 3, brief=True) for name in names)] for finding, found in measured.items()
         ]
         caption = f"{find_measure(one.part.by_class).title} of each finding."
-        yield _table(f"classes-{place}", f"{one.part.title}: by finding", caption, titles, by_class)
+        yield _table(f"classes-{place}", f"{one.part.title}: by finding, table", caption, titles, by_class, folded=True)
     folds = one.boxes.get("folds") or ([one.boxes] if one.boxes.get("scale") else [])
     if folds:
         scaled = sorted({name for fold in folds for name in fold["scale"]})

@@ -13,6 +13,7 @@ from rightlung.audit.blind import BASELINES
 from rightlung.audit.tasks import CARDIOMEGALY, TaskPart
 from rightlung.measuring import Protocol
 from rightlung.measuring.run import NO_ANSWER
+from rightlung.pages.content import Gallery
 from rightlung.results.aggregates import estimate
 from rightlung.results.estimate import BootstrapSettings, Estimate
 
@@ -53,9 +54,11 @@ class PartResult:
     """mAP of the model and of each baseline over the other findings, if there are others."""
     notes: Sequence[str]
     """Why values are undefined."""
+    galleries: Sequence[Gallery] = ()
+    """Cases with pictures, for the page."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything but the table as plain values; the main measures also as plain numbers."""
+        """Return the numbers as plain values; the main measures also without intervals."""
         found = {
             "title": self.part.title,
             **{name: self.measures[name].value for name in self.part.main},

@@ -6,18 +6,20 @@ Writes ``audit.json`` (every number), ``audit.html`` (the page) and one table of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BASELINES, BlindBaselines
 from rightlung.audit.run import source_of
+from rightlung.audit.task_gallery import TaskCases
 from rightlung.audit.task_page import make_task_page
 from rightlung.audit.task_results import PartResult, part_result
 from rightlung.audit.tasks import TaskAnswers, TaskPart, asked_of, parts_of, with_classes
@@ -27,7 +29,9 @@ from rightlung.core.progress import Progress, no_progress
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import BoxSettings, Targets, gather_targets, measure, tune_boxes, write_instances
 from rightlung.measuring.box_settings import BoxExample, processed
+from rightlung.models.base import Embedder
 from rightlung.models.blind.prior import FOLDS, fold_of
+from rightlung.models.similarity_embedder import SimilarityEmbedder
 from rightlung.pages.write import write_page
 from rightlung.predictions import Batch, Predictions, open_predictions
 from rightlung.results.estimate import BootstrapSettings
@@ -38,6 +42,7 @@ DEFAULT_BOXES = BoxSettings(nms=0.25)
 """The paper's for all data sets but NIH, whose boxes of a finding are merged (E.2)."""
 RESAMPLES = 250
 """Bootstrap resamples (the paper's for sentence grounding, detection and region classification)."""
+CASES = 4
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,8 @@ class TaskRun:
     settings: BootstrapSettings = field(default_factory=lambda: BootstrapSettings(RESAMPLES))
     batch_size: int = 32
     overwrite: bool = False
+    cases: int = CASES
+    """Number of best, middle and worst cases to draw of each part."""
     progress: Progress = no_progress
     problems: list[str] = field(default_factory=list)
     _targets: dict[str, Targets] = field(default_factory=dict)
@@ -128,14 +135,20 @@ class TaskRun:
         tell: Callable[[float, int], None] = partial(self.progress, f"asking: {part.title.lower()}")
         try:
             summary: Summary = ask(
-                self.what, known.source, self.folder / folder, conditions, queries=[part.query],
-                only=known.asked.queries, method=part.method, findings=known.asked.classes or None,
+                self._model(part, known), known.source, self.folder / folder, conditions, queries=part.queries,
+                only=known.asked.queries, method=part.asked_method, findings=known.asked.classes or None,
                 model_name=self.name, batch_size=self.batch_size, overwrite=self.overwrite, progress=tell,
             )  # fmt: skip
         except InputError as error:
             raise InputError(f"task {part.task}: {error}") from None
         self.problems += [*map(str, summary.failed), *summary.problems]
         return open_predictions(summary.folder)
+
+    def _model(self, part: TaskPart, known: Known) -> Any:
+        """Return the model, made to embed images and texts if retrieval needs that."""
+        if part.method != "embed" or isinstance(self.what, Embedder):
+            return self.what
+        return SimilarityEmbedder(self.what, [one.report or "" for one in known.asked.queries.values()])
 
     def tuned(self, part: TaskPart, known: Known, predictions: Predictions) -> Tuned:
         """Return the settings of boxes, tuned where that was asked for."""
@@ -167,7 +180,8 @@ class TaskRun:
 
     def measured(self, part: TaskPart, known: Known) -> PartResult | None:
         """Ask, post-process and measure one part; None if the predictions hold no answers for it."""
-        predictions = self.predictions(part, known, self.conditions, f"predictions-{slug(part)}")
+        asked_for = part.task if part.method == "embed" else slug(part)
+        predictions = self.predictions(part, known, self.conditions, f"predictions-{asked_for}")
         patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
         batches: Iterable[Batch] = predictions.batches()
         tuned = self.tuned(part, known, predictions) if part.boxes else None
@@ -183,9 +197,15 @@ class TaskRun:
         blind = self.blind(part, known).answers(known.asked, keys, self.settings.seed)
         wanted = _wanted(batches, known.asked)
         table = measure(chain(wanted, [Batch.of(list(blind))]), known.targets, protocol)
+        if part.method == "embed":
+            table = table.filter(pc.equal(table["target"], part.name))
+        if not pc.any(pc.equal(table["condition"], "none")).as_py():
+            return None
         self.progress(f"computing intervals: {part.title.lower()}", 0, 1)
         boxes = {} if tuned is None else tuned.as_json()
-        return part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
+        result = part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
+        cases = TaskCases(part, self.source, known.asked, (tuned or Tuned([BoxSettings()])).of)
+        return replace(result, galleries=cases.galleries(table, predictions, slug(part), self.cases))
 
     def blind(self, part: TaskPart, known: Known) -> BlindBaselines:
         """Return the baselines, fitted on the tuning source or on other patients of the same source."""

@@ -2,6 +2,7 @@
 
 They are those of ChEX (Table 1, supp. D.4 and E.2). Regions are asked about in two ways where a source knows both: by
 the boxes of its anatomical regions (as Chest ImaGenome has them), and by those of its findings (as MS-CXR has them).
+Anatomical regions can also be asked about by name (Table 5).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rightlung.core.errors import check_known
+from rightlung.lexicon import REGIONS
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import Protocol, Targets, find_protocol
+from rightlung.measuring.retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE
 from rightlung.measuring.targets import StudyLabels
 from rightlung.predictions import IMAGE_QUERY
-from rightlung.predictions.prediction import PHRASE_QUERY, box_query
+from rightlung.predictions.prediction import PHRASE_QUERY, REPORT_QUERY, box_query, region_name_query
 
 CARDIOMEGALY = "cardiomegaly"
 TOP_CLASSES: Mapping[str, int] = {"vindr": 15}
@@ -38,6 +41,20 @@ class TaskPart:
     """What a source needs."""
     by_class: str | None = None
     """The measure to give for each finding."""
+    on_demand: bool = False
+    """Whether the part is measured only if it is named."""
+    multiclass: bool = False
+    """Whether exactly one class is present, which a model may use."""
+
+    @property
+    def asked_method(self) -> str:
+        """The name of the method in `rightlung.asking`."""
+        return f"{self.method}-multiclass" if self.multiclass else self.method
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """What is asked: retrieval embeds images and reports, whichever of them are to be found."""
+        return ("image", "reports") if self.method == "embed" else (self.query,)
 
     @property
     def boxes(self) -> bool:
@@ -46,6 +63,11 @@ class TaskPart:
 
 
 _RC, _RE = find_protocol("chex-rc"), find_protocol("chex-re")
+_ONE_OF = (
+    "multiclass: each box shows the findings of its phrase and no others; scores are the softmax over all findings "
+    "where the model has it"
+)
+_RETRIEVAL, _RECALLS = find_protocol("retrieval"), ("recall@1", "recall@5", "recall@10")
 _F1 = ("meteor", "micro_f1_14", "macro_f1_14", "sided_f1")
 _PARTS = (
     TaskPart("grounding", "grounding", "Sentence grounding", "ground", "phrases", find_protocol("chex-sg"),
@@ -59,11 +81,27 @@ _PARTS = (
          ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent",
          "finding_auroc"),
     TaskPart("region-classification", "finding-boxes", "Classification of the boxes of findings", "classify", "boxes",
-         replace(_RC, queries=("box",)), ("finding_auroc",), "boxes of at least two findings", "finding_auroc"),
+         replace(_RC, queries=("box",), labels=_ONE_OF), ("finding_auroc",), "boxes of at least two findings",
+         "finding_auroc", multiclass=True),
+    TaskPart("region-classification", "finding-boxes-binary", "Classification of the boxes of findings, one by one",
+         "classify", "boxes", replace(_RC, queries=("box",)), ("finding_auroc",), "boxes of at least two findings",
+         "finding_auroc", on_demand=True),
+    TaskPart("region-classification", "regions-by-name", "Classification of anatomical regions by name",
+         "classify", "region-names", replace(_RC, queries=("region-name",)),
+         ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent", "finding_auroc",
+         on_demand=True),
     TaskPart("region-description", "regions", "Description of anatomical regions", "describe", "regions", _RE, _F1,
          "region boxes with sentences"),
     TaskPart("region-description", "finding-boxes", "Description of the boxes of phrases", "describe", "boxes",
          replace(_RE, queries=("box",)), _F1, "phrases with boxes or a mask"),
+    TaskPart("region-description", "regions-by-name", "Description of anatomical regions by name", "describe",
+         "region-names", replace(_RE, queries=("region-name",)), _F1, "region boxes with sentences", on_demand=True),
+    TaskPart("retrieval", IMAGE_TO_TEXT, "Retrieval of the report of an image", "embed", "image",
+         replace(_RETRIEVAL, name=f"retrieval-{IMAGE_TO_TEXT}"), _RECALLS,
+         "reports of at least two studies"),
+    TaskPart("retrieval", TEXT_TO_IMAGE, "Retrieval of the image of a report", "embed", "reports",
+         replace(_RETRIEVAL, name=f"retrieval-{TEXT_TO_IMAGE}"), _RECALLS,
+         "reports of at least two studies"),
     TaskPart("report", "report", "Report generation", "report", "image", find_protocol("whole"),
          ("meteor", "micro_f1_14", "macro_f1_14", "example_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1"),
          "reports"),
@@ -73,11 +111,17 @@ ALIASES = {"region-explanation": "region-description"}
 
 
 def parts_of(tasks: Sequence[str]) -> list[TaskPart]:
-    """Return the parts of tasks by their names, in the order of `TASKS`."""
-    for name in tasks:
-        check_known("task", name, (*TASKS, *ALIASES))
-    wanted = {ALIASES.get(name, name) for name in tasks}
-    return [part for part in _PARTS if part.task in wanted]
+    """Return the parts of tasks, in the order of `TASKS`: those of a task, or the one that ``TASK:PART`` names."""
+    named = {f"{part.task}:{part.name}" for part in _PARTS if part.name != part.task}
+    wanted = set()
+    for given in tasks:
+        task, colon, part = given.partition(":")
+        name = f"{ALIASES.get(task, task)}{colon}{part}"
+        check_known("task", name, (*TASKS, *named) if colon else (*TASKS, *ALIASES))
+        wanted.add(name)
+    return [
+        part for part in _PARTS if f"{part.task}:{part.name}" in wanted or (part.task in wanted and not part.on_demand)
+    ]
 
 
 @dataclass(frozen=True)
@@ -90,10 +134,17 @@ class TaskAnswers:
 
 def asked_of(part: TaskPart, targets: Targets, scheme: str = "") -> TaskAnswers | None:
     """Return what a source has for a part, None if it lacks the targets."""
+    if part.method == "embed":
+        told = {study: one for study, one in targets.labels.items() if one.report}
+        both = {(study, name): one for study, one in told.items() for name in (IMAGE_QUERY, REPORT_QUERY)}
+        return TaskAnswers(both) if len(told) > 1 else None
     if part.query == "image":
         labels = {(study, IMAGE_QUERY): one for study, one in targets.labels.items()}
     elif part.query == "regions":
         labels = dict(targets.region_labels)
+    elif part.query == "region-names":
+        regions = ((study, query.partition(":")[2], one) for (study, query), one in targets.region_labels.items())
+        labels = {(study, region_name_query(name)): one for study, name, one in regions if name in REGIONS}
     else:
         labels = _of_phrases(targets, part.query == "boxes")
     if part.method in ("describe", "report"):

@@ -87,11 +87,12 @@ def run_tasks(
     conditions: list[str],
     device: str | None,
     batch_size: int,
+    cases: int,
     overwrite: bool,
 ) -> None:
     """Audit tasks of a model, or of a predictions file."""
     given = None if boxes is None else BoxSettings.parse(boxes)
-    options: dict[str, Any] = {"boxes": given, "tune": tune, "settings": settings}
+    options: dict[str, Any] = {"boxes": given, "tune": tune, "settings": settings, "cases": cases}
     with ProgressBars(say) as tell:
         asked: Any
         if is_predictions(what):

@@ -81,7 +81,10 @@ def _picture(done: Audit, predictions: Predictions, source: Source, path: Path) 
     """Draw a row for each case: the true outline, the model's map, the map with sides swapped, and the prior's map."""
     rows = at_shares(done.table, SHOWN, sided=True) or at_shares(done.table, SHOWN)
     places = [(row["study"], row["query"]) for row in rows]
-    answers, swapped = answers_of(predictions, places), answers_of(predictions, places, "swap-sides")
+    answers, swapped = (
+        {place: one.grounding for place, one in answers_of(predictions, places, condition).items()}
+        for condition in ("none", "swap-sides")
+    )
     tiles: list[Tile] = []
     for row, place in zip(rows, places, strict=True):
         of_case = dict(case_tiles(row, source, answers.get(place), done.prior))
@@ -94,7 +97,8 @@ def _picture(done: Audit, predictions: Predictions, source: Source, path: Path) 
             "prior's map": ("image-blind prior", f"AP {row['prior_average_precision']:.2f}"),
         }
         if swapped:
-            of_case["swapped"] = replace(truth, heatmap=swapped[place].heatmap if place in swapped else None)
+            changed = swapped.get(place)
+            of_case["swapped"] = replace(truth, heatmap=None if changed is None else changed.heatmap)
         tiles += [
             replace(of_case[label], title=title, caption=caption)
             for label, (title, caption) in captions.items()

@@ -72,8 +72,8 @@ Source = Annotated[
     str, _arg("Address of the studies, such as phantom?count=500&seed=7 or manifest:/data/mine.tar.", "SOURCE")
 ]
 TASK_HELP = (
-    "Task to measure (repeatable): grounding, detection, classification, region-classification, region-description or "
-    "report. Default: the audit of heatmaps."
+    "Task to measure (repeatable): grounding, detection, classification, region-classification, region-description, "
+    "retrieval or report; TASK:PART for one part. Default: the audit of heatmaps."
 )
 BOXES_HELP = (
     "With --task: post-processing of predicted boxes: merge (the boxes of a class become one), nms=IOU or none. "
@@ -84,7 +84,11 @@ TUNE_HELP = (
     "of SOURCE. Default: no scaling."
 )
 RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
-QUERY_HELP = "phrases, image, regions or boxes (repeatable). Default: all it can answer, but boxes."
+CASES_HELP = "Number of best cases, and of worst cases, to draw. Default: 6; with --task, 4."
+QUERY_HELP = (
+    "phrases, image, regions, boxes, region-names or reports (repeatable). Default: all it can answer of the first "
+    "three."
+)
 PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
 Probes = Annotated[Texts, _opt(PROBES_HELP, "PROBE", name="--condition")]
 Device = Annotated[str | None, _opt("Device, such as cpu or cuda:1. Default: cuda if available, else cpu.", "DEVICE")]
@@ -134,7 +138,7 @@ def audit(
     resamples: Annotated[int | None, _opt(RESAMPLES_HELP, "N", min=100)] = None,
     level: Level = 0.95,
     seed: BootstrapSeed = 0,
-    cases: Annotated[int, _opt("Number of best cases, and of worst cases, to draw.", "N", min=0, max=50)] = 6,
+    cases: Annotated[int | None, _opt(CASES_HELP, "N", min=0, max=50)] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -154,12 +158,13 @@ def audit(
             )
         run_tasks(
             what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
-            batch_size=batch_size, overwrite=overwrite,
+            batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite,
         )  # fmt: skip
         return
     check_no_task_options(boxes, tune)
     settings = BootstrapSettings(resamples or 10_000, level, seed)
-    run(what, source, out, prior_source, condition or [], device, batch_size, settings, cases, overwrite, json)
+    shown = 6 if cases is None else cases
+    run(what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json)
 
 
 @app.command()
@@ -415,6 +420,9 @@ def reproduce(
     page: Annotated[bool, _opt("Write the page at the end.", name="--page/--no-page")] = True,
     judgements: Annotated[Path | None, _opt("Table of judgements to analyse; needs --key.", "TABLE")] = None,
     key: Key = None,
+    measure: Annotated[
+        bool, _opt("Measure what needs no model; otherwise a later call does.", name="--measure/--no-measure")
+    ] = True,
     quick: Annotated[bool, _opt("Test the pipeline with tiny models in about a minute.", name="--quick")] = False,
     json: Json = False,
 ) -> None:
@@ -436,7 +444,7 @@ def reproduce(
         raise InputError(f"reproduce {paper} needs --out DIR, the folder to write to")
     plan = Plan(
         paper, out, source, train, validation, split_names(only or ()), tuple(model or ()), seeds, limit=limit,
-        changes=tuple(change or ()), hardware=hardware_of(accelerator), quick=quick,
+        changes=tuple(change or ()), hardware=hardware_of(accelerator), quick=quick, measure=measure,
     )  # fmt: skip
     run(plan, at_once, page, judgements, key, json)
 

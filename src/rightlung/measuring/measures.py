@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from rightlung.core.registry import Registry
 from rightlung.lexicon.findings import canonical_finding
-from rightlung.measuring import boxes, texts
+from rightlung.measuring import boxes, retrieval, texts
 from rightlung.scoring.clinical import GROUPS
 from rightlung.scoring.detection import IOU_THRESHOLDS, Detections
 from rightlung.scoring.language import corpus_bleu, corpus_meteor
 from rightlung.scoring.localisation import METRICS, score
 from rightlung.scoring.recognition import SortedScores
+from rightlung.scoring.retrieval import median_rank
 
 if TYPE_CHECKING:
     from rightlung.measuring.targets import StudyLabels
@@ -58,7 +59,11 @@ BoxStatistics = Callable[[Sequence[Detections]], Mapping[str, Sequence[Any]]]
 TextStatistics = Callable[[Sequence[str], Sequence[str], str], Mapping[str, Sequence[Any]]]
 """From generated texts, references and the name of a token rule to columns."""
 
+PooledStatistics = Callable[[pa.Table], Mapping[str, Sequence[Any]]]
+"""From the whole table to columns."""
+
 COLUMN_TYPES: dict[str, Any] = {
+    retrieval.EMBEDDING: pa.list_(pa.float32()),
     "box_scores": pa.list_(pa.float64()),
     "box_matches": pa.list_(pa.int64()),
     **dict.fromkeys(("labels_true", "labels_called", "pairs_true", "pairs_called"), pa.list_(pa.string())),
@@ -88,6 +93,8 @@ class Measure:
     """Computes columns from boxes: of the rows of ``image_rows`` or, without it, of phrases."""
     text_statistics: TextStatistics | None = None
     """Computes columns from all generated texts and references of a condition together."""
+    pooled_statistics: PooledStatistics | None = None
+    """Computes columns from the embeddings of all rows together."""
     aggregate: Aggregate | None = None
     """Default: the mean over the instances whose column is defined."""
 
@@ -180,6 +187,10 @@ def _average_precision(scores: Floats, labels: Floats, counts: Floats) -> Floats
     return SortedScores(scores, labels).average_precision(counts)
 
 
+def _median_rank(columns: Columns, counts: Floats) -> Floats:
+    return median_rank(np.asarray(columns["rank"], np.float64), counts)
+
+
 def _clinical(**options: Any) -> dict[str, Any]:
     aggregate = partial(texts.clinical, **options)
     return {"image_rows": texts.text_rows, "text_statistics": texts.label_columns, "aggregate": aggregate}
@@ -187,6 +198,7 @@ def _clinical(**options: Any) -> dict[str, Any]:
 
 _TEXT = {"image_rows": texts.text_rows}
 _BOXES = {"image_rows": boxes.detection_rows, "box_statistics": boxes.match_columns}
+_RANKS = {"image_rows": retrieval.embedding_rows, "pooled_statistics": retrieval.rank_columns}
 _BLEU = _TEXT | {"text_statistics": texts.bleu_columns}
 _COMPUTED: dict[str, dict[str, Any]] = {
     **{name: {"statistics": localisation} for name in METRICS},
@@ -206,6 +218,8 @@ _COMPUTED: dict[str, dict[str, Any]] = {
     "box_miou": {"box_statistics": boxes.overlap_columns, "aggregate": boxes.mean_overlap},
     "box_miou_pooled": {"box_statistics": boxes.overlap_columns, "aggregate": boxes.pooled_overlap},
     "sentence_map": {"box_statistics": boxes.sentence_columns},
+    **{name: _RANKS for name in retrieval.RANKED if name != "rank"},
+    "median_rank": _RANKS | {"aggregate": _median_rank},
     "map": _BOXES | {"aggregate": boxes.mean_average_precision},
     **{
         f"map@{100 * threshold:g}": _BOXES | {"aggregate": partial(boxes.mean_average_precision, place=place)}

@@ -45,7 +45,7 @@ class Protocol:
     decimals: int | None = None
     """Number of decimals of the written measures."""
     queries: tuple[str, ...] = ("image",)
-    """Kinds of queries (``image``, ``region``, ``phrase``, ``box``) of which scores, boxes and texts are measured."""
+    """Kinds of queries of which scores, boxes and texts are measured: what their names have before the colon."""
     text: str = "marks"
     """How texts become words (`rightlung.scoring.language.TOKEN_RULES`)."""
     box_settings: str = "as predicted"
@@ -143,11 +143,17 @@ _REGION_CLASSIFICATION = Protocol(
     "chex-rc", (), ("finding_auroc", "finding_auroc_weighted"), queries=("region",), resamples=250
 )
 _REGION_EXPLANATION = replace(_WHOLE, name="chex-re", queries=("region",))
+_RETRIEVAL = Protocol(
+    "retrieval", (), ("recall@1", "recall@5", "recall@10", "median_rank"), queries=("image", "report"), resamples=250,
+    labels="studies with the same report, but for case and spaces, are relevant for each other",
+    averaging="mean over queries among all studies of the source; cosine of embeddings; ties in random order; "
+    "intervals by patient-clustered bootstrap (BCa)",
+)  # fmt: skip
 PROTOCOLS = Registry(
     "protocol",
     (
         _AUDIT, _WRONG_LUNG, _CLASSIFICATION, _REPORTS, _R2GEN, _WHOLE, _SENTENCE_GROUNDING, _DETECTION,
-        _REGION_CLASSIFICATION, _REGION_EXPLANATION,
+        _REGION_CLASSIFICATION, _REGION_EXPLANATION, _RETRIEVAL,
     ),
 )  # fmt: skip
 find_protocol = PROTOCOLS.find

@@ -25,6 +25,7 @@ from rightlung.measuring.maps import AnswerMap, entropy, to_pixels
 from rightlung.measuring.measures import COLUMN_TYPES, ImageRows, MapsAndMasks, Measure, Statistics, find_measure
 from rightlung.measuring.phrases import TargetMask
 from rightlung.measuring.protocols import Protocol
+from rightlung.measuring.retrieval import EMBEDDING
 from rightlung.measuring.targets import Targets
 from rightlung.predictions import Batch, Key
 from rightlung.probes.rules import MOVED_RULES
@@ -46,7 +47,7 @@ NUMBERS = (
 )  # fmt: skip
 NO_ANSWER = "no answer: "
 """Begins the reason of a row whose prediction is an error."""
-ANSWERED = ("finding_scores", "report", "sentences", "boxes", "error")
+ANSWERED = ("finding_scores", "report", "sentences", "boxes", "image_embedding", "text_embedding", "error")
 """Columns of the predictions file that measures of images and regions use."""
 CHANGES = ("moved_mass", "moved_peak", "kl_random")
 NOT_ROUNDED = ("similarity_global", "similarity_local")
@@ -109,7 +110,17 @@ def measure(
         column = np.full(count, np.nan)
         column[list(changes.values[name])] = list(changes.values[name].values())
         table = table.append_column(name, pa.array(column))
-    return _score_texts(table, scorer.measures, protocol.text)
+    return _score_together(_score_texts(table, scorer.measures, protocol.text), scorer.measures)
+
+
+def _score_together(table: pa.Table, measures: Iterable[Measure]) -> pa.Table:
+    """Fill in the columns that come from all embeddings, which do not stay in the table."""
+    for statistics in dict.fromkeys(one.pooled_statistics for one in measures if one.pooled_statistics):
+        for name, values in statistics(table).items():
+            if (number := table.schema.get_field_index(name)) >= 0:
+                table = table.set_column(number, name, pa.array(values, table.schema.field(number).type))
+        table = table.drop_columns([EMBEDDING])
+    return table
 
 
 def _score_boxes(rows: Sequence[dict[str, Any]], measures: Iterable[Measure]) -> None:
@@ -248,6 +259,8 @@ class _Scorer:
         needed = dict.fromkeys(column for measure in own for column in measure.columns)
         if any(one.text_statistics for one in own):
             needed |= dict.fromkeys(("answer_text", "reference_text"))
+        if any(one.pooled_statistics for one in own):
+            needed |= dict.fromkeys(("reference_text", EMBEDDING))
         self.columns += [name for name in needed if name not in (*NUMBERS, *TEXTS)]
         self._known: OrderedDict[Any, dict[str, Any]] = OrderedDict()
 

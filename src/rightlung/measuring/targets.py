@@ -29,7 +29,7 @@ from rightlung.measuring.store import MaskStore, Place, target_digest
 from rightlung.models.blind.prior import LocationPrior
 from rightlung.models.blind.sides import side_of_target, what_tells
 from rightlung.predictions import IMAGE_QUERY, Key, phrase_query
-from rightlung.predictions.prediction import BOX_QUERY, region_query
+from rightlung.predictions.prediction import BOX_QUERY, REPORT_QUERY, region_query
 from rightlung.probes.rules import BOX_SIZE, MOVED_RULES, RULES, Target, midline_of, polarity_of, size_class
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.studies import Source
@@ -93,12 +93,13 @@ class Targets:
 
     def labels_of(self, key: Key) -> StudyLabels | None:
         """Return what is known about the subject of a query: the image, a region, or the place of a phrase."""
-        if key.query == IMAGE_QUERY:
+        if key.query in (IMAGE_QUERY, REPORT_QUERY):
             return self.labels.get(key.study)
         box = BOX_QUERY.fullmatch(key.query)
         phrase = self.phrases.get((key.study, key.query if box is None else phrase_query(int(box[1]))))
         if phrase is None:
-            return self.region_labels.get((key.study, key.query))
+            kind, _, name = key.query.partition(":")
+            return self.region_labels.get((key.study, region_query(name) if kind == "region-name" else key.query))
         return StudyLabels(phrase.patient, dict.fromkeys(phrase.findings, "positive"), phrase.text, kind="phrase")
 
     def add_column(self, name: str, value: Callable[[PhraseTargets], Any]) -> None:
@@ -254,7 +255,8 @@ class _Walk:
         gathered = self._targets(study, wanted)
         patient = study.patient or f"study {study.id}"
         self._label(study, patient)
-        if not gathered and wanted is None:
+        without_phrases = self.keep is not None and self.region_labels  # images and regions are measured, too
+        if not gathered and wanted is None and not without_phrases:
             found.left_out["studies without a phrase to measure"] += 1
             return
         if self.keep is not None:

@@ -63,7 +63,11 @@ class RegionGrounder(Protocol):
 
 @runtime_checkable
 class FindingClassifier(Protocol):
-    """Scores how likely findings are."""
+    """Scores how likely findings are.
+
+    ``classify`` may have two more optional parameters. ``queries`` has a `Query` for each image: what its text, or its
+    text and box, ask for is classified. With ``multiclass``, exactly one of the findings is there.
+    """
 
     def classify(
         self, images: Sequence[Image], findings: Sequence[str], boxes: Sequence[Box] | None = None

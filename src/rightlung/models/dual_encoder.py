@@ -101,14 +101,16 @@ class DualEncoder(ConfiguredTextModel):
         return normalize(torch.cat(embeddings), dim=-1).numpy()
 
     def prompt_probabilities(
-        self, embeddings: NDArray[np.float32], findings: Sequence[str], scale: float
+        self, embeddings: NDArray[np.float32], findings: Sequence[str], scale: float, multiclass: bool = False
     ) -> NDArray[np.float32]:
         """Return the probability of findings, (n, findings), from embeddings (n, dimension) of unit length.
 
         It is the softmax over the scaled cosines with the mean embedding of the positive prompts and with that of the
-        negative ones.
+        negative ones or, with ``multiclass``, with the positive prompts of all findings.
         """
         positive = self.encode_prompts([positive_prompts(name) for name in findings])
+        if multiclass:
+            return torch.from_numpy(scale * (embeddings @ positive.T)).softmax(-1).numpy()
         negative = self.encode_prompts([negative_prompts(name) for name in findings])
         return torch.from_numpy(scale * (embeddings @ (positive - negative).T)).sigmoid().numpy()
 

@@ -113,6 +113,8 @@ class Case:
     title: str
     pictures: Sequence[tuple[str, Callable[[], Picture]]]
     notes: Sequence[str] = ()
+    beside: bool = False
+    """Whether the notes stand next to the pictures, not below."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class Tile:
     mask: Mask | None = None
     predicted: Sequence[Box] = ()
     title: str = ""
+    labels: Sequence[str] = ()
+    """A short text for each predicted box, such as the number of a sentence."""
 
     @property
     def legend(self) -> set[str]:
@@ -53,9 +55,14 @@ class Tile:
 def draw(tile: Tile, side: int = 224) -> Picture:
     """Draw a tile: a strip with R, its title and L, the image letterboxed to ``side`` pixels, and its caption."""
     import PIL.Image
+    import PIL.ImageDraw
 
     masks = () if tile.mask is None else (tile.mask,)
     shown = paint(tile.image, tile.heatmap, targets=tile.targets, masks=masks, predicted=tile.predicted, side=side)
+    pen = PIL.ImageDraw.Draw(shown)
+    for box, label in zip(tile.predicted, tile.labels, strict=bool(tile.labels)):
+        x, y, *_ = box.to_pixels((shown.height, shown.width))
+        pen.text((x + 4, y + 2), label, PREDICTED, font(max(12, side // 16)), stroke_width=1, stroke_fill=(0, 0, 0))
     picture = PIL.Image.new("RGB", (side, side))
     left = (side - shown.width) // 2
     picture.paste(shown, (left, (side - shown.height) // 2))

@@ -17,6 +17,9 @@ from rightlung.core.keyed import text_digest
 IMAGE_QUERY = "image"
 """The query about the whole image."""
 
+REPORT_QUERY = "report"
+"""The query whose words are the study's report."""
+
 PHRASE_QUERY = re.compile(r"phrase:(0|[1-9][0-9]{0,8})")
 BOX_QUERY = re.compile(r"box:(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 
@@ -53,6 +56,15 @@ def region_query(name: str) -> str:
     'region:left lung'
     """
     return f"region:{name}"
+
+
+def region_name_query(name: str) -> str:
+    """Return the name of the query that asks about a region by its name, without its box.
+
+    >>> region_name_query("left lung")
+    'region-name:left lung'
+    """
+    return f"region-name:{name}"
 
 
 def box_query(index: int, place: int) -> str:

@@ -20,7 +20,7 @@ from rightlung.models.chex.detector import gaussian_weights
 from rightlung.models.chex.model import QueryTokens
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.folder import load_folder, save_model
-from rightlung.models.preprocessing import letterbox
+from rightlung.models.preprocessing import letterbox, letterbox_all
 from tests.models.chex.tiny import CONFIG, TEXTS, create, picture
 
 FINDINGS = ["pleural effusion", "pneumothorax", "mass"]
@@ -94,8 +94,37 @@ def test_findings_are_classified_in_the_image_and_in_a_box(model: Chex) -> None:
     other = model.classify(IMAGES, FINDINGS, [BOX, Box(0.6, 0.6, 0.9, 0.9), BOX])
     np.testing.assert_allclose(inside[[0, 2]], other[[0, 2]], atol=1e-6)
     assert np.abs(inside[1] - other[1]).max() > 1e-4
-    with pytest.raises(InputError, match="one box for each image; got 3 images and 1 boxes"):
+    with pytest.raises(InputError, match="one for each image; got 3 images and 1 boxes"):
         model.classify(IMAGES, FINDINGS, [BOX])
+
+
+def test_what_a_text_finds_is_classified_by_its_features_after_the_post_decoder(model: Chex) -> None:
+    found = model.classify(IMAGES[:1] * 3, FINDINGS, queries=[Query("left lung"), Query(box=BOX), Query("heart", BOX)])
+    np.testing.assert_allclose(found[1:2], model.classify(IMAGES[:1], FINDINGS, [BOX]), atol=1e-6)
+    squares, _ = letterbox_all(IMAGES[:1], model.config.image.size)
+    with torch.no_grad():
+        images = model.image_encoder(squares[:, None])
+        asked = model.detector(model.prompt_embeddings(["left lung"])[None], images.patch_embeddings)
+        features = model.look_again(asked.tokens, asked.box_tokens, torch.ones(1, 1, dtype=torch.bool), images)[0, 0]
+        for name, score in zip(FINDINGS, found[0], strict=True):
+            means = []
+            for prompts in (positive_prompts(name), negative_prompts(name)):
+                means.append(normalize(normalize(model.prompt_embeddings(prompts), dim=-1).mean(0), dim=0))
+            cosines = torch.stack(means) @ normalize(features, dim=0)
+            assert float(score) == pytest.approx(float((cosines / 0.25).softmax(0)[0]), rel=1e-4)
+    assert np.abs(found[0] - found[2]).max() > 1e-4
+    given = {"queries": [Query("left lung")], "multiclass": True}
+    with torch.no_grad():
+        groups = [normalize(model.prompt_embeddings(positive_prompts(name)), dim=-1).mean(0) for name in FINDINGS]
+        cosines = normalize(torch.stack(groups), dim=-1) @ normalize(features, dim=0)
+    expected = (cosines / 0.25).softmax(0).numpy()
+    np.testing.assert_allclose(model.classify(IMAGES[:1], FINDINGS, **given)[0], expected, rtol=1e-4)
+    with pytest.raises(InputError, match="needs boxes or queries with multiclass"):
+        model.classify(IMAGES, FINDINGS, multiclass=True)
+    with pytest.raises(InputError, match="boxes or queries, not both"):
+        model.classify(IMAGES, FINDINGS, [BOX] * 3, [Query("heart")] * 3)
+    with pytest.raises(InputError, match="one for each image; got 3 images and 1 queries"):
+        model.classify(IMAGES, FINDINGS, queries=[Query("heart")])
 
 
 def test_texts_boxes_both_and_neither_are_described(model: Chex) -> None:

@@ -97,6 +97,15 @@ def test_zero_shot_is_a_softmax_over_the_mean_of_positive_and_of_negative_prompt
         model.classify(images, ["fluffiness"])
 
 
+def test_multiclass_is_a_softmax_over_the_positive_prompts_of_all_findings() -> None:
+    model, findings = create(), ["pleural effusion", "pneumothorax", "edema"]
+    found = model.classify([picture(0)], findings, multiclass=True)[0]
+    means = [np.mean([model.encode_text(text)[0] for text in positive_prompts(name)], axis=0) for name in findings]
+    cosines = [mean @ model.encode_image([picture(0)])[0] / np.linalg.norm(mean) for mean in means]
+    exponentials = np.exp(model.scale.item() * np.array(cosines))
+    np.testing.assert_allclose(found, exponentials / exponentials.sum(), rtol=1e-4)
+
+
 def test_prompts_are_averaged_by_group() -> None:
     model = create()
     vectors = model.encode_prompts([TEXTS[:2], TEXTS[2:3]])

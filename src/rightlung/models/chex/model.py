@@ -20,6 +20,7 @@ from torch.nn.functional import normalize
 
 from rightlung.core import Box, Extent, Grounding, Image, InputError, Phrase, Query, Report, ScoredBox
 from rightlung.core.checks import check_text
+from rightlung.core.settings import read_settings
 from rightlung.explain import as_heatmaps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
@@ -37,7 +38,7 @@ from rightlung.models.encoders.tokenizer import WordTokenizer
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_all
 
-IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE, PROMPTS_AT_ONCE, SENTENCES_AT_ONCE = 16, 256, 64, 128
+IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE, PROMPTS_AT_ONCE, SENTENCES_AT_ONCE = 16, 256, 64, 512
 MAX_NEW_TOKENS = 128
 """The most tokens of a generated sentence (supp. D.1)."""
 GENERATOR_TOKENIZER_FILE = "generator_tokenizer.json"
@@ -114,13 +115,30 @@ class Chex(ConfiguredTextModel):
 
     @classmethod
     def from_encoders(cls, start: Any, config: Mapping[str, Any], texts: Iterable[str], seed: int) -> Self:
-        """Return a new model with the image and text encoder of a GLoRIA or CLIP."""
+        """Return a new model with the image and text encoder of a GLoRIA or CLIP.
+
+        From a ChEX it takes all weights that fit the configuration, and the tokenizers; other weights are new.
+        """
+        if isinstance(start, cls):
+            return cls._redesigned(start, config, seed)
         created = cls.create({**config, **config_of_encoders(start, config, cls.kind)}, texts, seed)
         model = cls(created.config, start.tokenizer.definition, created.generator.tokenizer.definition)
         for part in ("detector", "post_decoder", "generator"):
             model.get_submodule(part).load_state_dict(created.get_submodule(part).state_dict())
         model.image_encoder.load_state_dict(start.image_encoder.state_dict())
         model.text_encoder.load_state_dict(start.text_encoder.state_dict())
+        return model
+
+    @classmethod
+    def _redesigned(cls, start: Chex, config: Mapping[str, Any], seed: int) -> Self:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            read = read_settings(ChexConfig, config)
+            model = cls(read, start.tokenizer.definition, start.generator.tokenizer.definition)
+        given = start.state_dict()
+        fits = {name: given[name] for name, weight in model.state_dict().items()
+                if name in given and given[name].shape == weight.shape}  # fmt: skip
+        model.load_state_dict(fits, strict=False)
         return model
 
     def extra_files(self) -> dict[str, bytes]:
@@ -248,34 +266,45 @@ class Chex(ConfiguredTextModel):
         return detected
 
     def classify(
-        self, images: Images, findings: str | Sequence[str], boxes: Sequence[Box] | None = None
+        self,
+        images: Images,
+        findings: str | Sequence[str],
+        boxes: Sequence[Box] | None = None,
+        queries: Sequence[Query] | None = None,
+        multiclass: bool = False,
     ) -> NDArray[np.float32]:
         """Return the probability of each finding, (images, findings), in the whole image or in one box of each.
 
-        In a box: the softmax of the region's features after the post decoder with the finding's prompts. In the whole
-        image: that of the token that the detector finds for the finding.
+        In a box: the softmax of the region's features after the post decoder with the finding's positive and negative
+        prompts or, with ``multiclass``, with the positive prompts of all findings (D.4, RC). With ``queries``, one for
+        each image, the region is what the query's text finds, its box, or both. In the whole image: the softmax of the
+        token that the detector finds for the finding.
         """
         arrays, names = as_images(images), as_list(findings)
-        if boxes is not None and len(boxes) != len(arrays):
-            raise InputError(f"expected one box for each image; got {len(arrays)} images and {len(boxes)} boxes")
+        if boxes is not None and queries is not None:
+            raise InputError("classify takes boxes or queries, not both: a Query may have a box and a text")
+        listed = [Query(box=box) for box in boxes] if boxes is not None else queries
+        if listed is not None and len(listed) != len(arrays):
+            what = "queries" if boxes is None else "boxes"
+            raise InputError(f"expected one for each image; got {len(arrays)} images and {len(listed)} {what}")
+        if multiclass and listed is None:
+            raise InputError("classify needs boxes or queries with multiclass: an image may show several findings")
         if not names:
             return np.zeros((len(arrays), 0), dtype=np.float32)
-        scores = [torch.zeros(0, len(names))]
-        done = 0
+        scores = torch.zeros(len(arrays), len(names))
         with self.eval_mode():
+            if listed is not None:
+                for pairs, features in self._region_features(arrays, listed):
+                    scores[pairs] = self.finding_probabilities(features, names, multiclass).cpu()
+                return scores.numpy()
             positive, negative = self._class_prompts(names)
+            prompts, done = [Query(positive_prompts(name)[0]) for name in names], 0
             for encoded, extents in self._encoded(arrays):
-                if boxes is None:
-                    queries = [[Query(positive_prompts(name)[0]) for name in names]] * len(extents)
-                    tokens = self.ask(encoded, queries, extents).tokens
-                    found = prompt_probability(tokens, positive, negative, PATHOLOGY_TEMPERATURE)
-                else:
-                    own = [[Query(box=box)] for box in boxes[done : done + len(extents)]]
-                    features = self._features(encoded, self.ask(encoded, own, extents))
-                    found = self.finding_probabilities(features[:, 0], names)
-                scores.append(found.cpu())
+                tokens = self.ask(encoded, [prompts] * len(extents), extents).tokens
+                found = prompt_probability(tokens, positive, negative, PATHOLOGY_TEMPERATURE)
+                scores[done : done + len(extents)] = found.cpu()
                 done += len(extents)
-        return torch.cat(scores).numpy()
+        return scores.numpy()
 
     def describe(self, images: Images, queries: Query | Sequence[Query]) -> list[str]:
         """Return a sentence for each query about its image. A query without text and box asks for the whole image."""
@@ -287,12 +316,8 @@ class Chex(ConfiguredTextModel):
             raise InputError(f"expected as many images as queries; got {len(arrays)} images and {len(listed)} queries")
         answers = [""] * len(listed)
         with self.eval_mode():
-            for pairs, encoded, extents in self._groups(arrays):
-                asked = _padded([[_whole_if_empty(listed[pair]) for pair in own] for own in pairs])
-                features = self._features(encoded, self.ask(encoded, asked, extents))
-                chosen = [features[row, column] for row, own in enumerate(pairs) for column in range(len(own))]
-                written = self.write(torch.stack(chosen))
-                for pair, text in zip([pair for own in pairs for pair in own], written, strict=True):
+            for pairs, features in self._region_features(arrays, listed):
+                for pair, text in zip(pairs, self.write(features), strict=True):
                     answers[pair] = text
         return answers
 
@@ -350,12 +375,22 @@ class Chex(ConfiguredTextModel):
             texts += self.generator.write(features[begin : begin + SENTENCES_AT_ONCE], length)
         return texts
 
-    def _features(self, encoded: ImageEmbeddings, asked: QueryTokens) -> Tensor:
-        return self.look_again(asked.tokens, asked.found.box_tokens, asked.has_boxes, encoded)
+    def _region_features(self, images: Sequence[Image], queries: Sequence[Query]) -> Iterator[tuple[list[int], Tensor]]:
+        """Yield some pairs of image and query, and their features (pairs, d) after the post decoder."""
+        for pairs, encoded, extents in self._groups(images):
+            asked = self.ask(
+                encoded, _padded([[_whole_if_empty(queries[pair]) for pair in own] for own in pairs]), extents
+            )
+            features = self.look_again(asked.tokens, asked.found.box_tokens, asked.has_boxes, encoded)
+            chosen = [features[row, column] for row, own in enumerate(pairs) for column in range(len(own))]
+            yield [pair for own in pairs for pair in own], torch.stack(chosen)
 
-    def finding_probabilities(self, features: Tensor, findings: Sequence[str]) -> Tensor:
+    def finding_probabilities(self, features: Tensor, findings: Sequence[str], multiclass: bool = False) -> Tensor:
         """Return the probability (..., f) that regions with features (..., d) show findings (D.4, RC)."""
         positive, negative = self._class_prompts(findings)
+        if multiclass:
+            cosines = normalize(features.float(), dim=-1) @ normalize(positive, dim=-1).T
+            return (cosines / REGION_TEMPERATURE).softmax(-1)
         return prompt_probability(features[..., None, :], positive, negative, REGION_TEMPERATURE)
 
     def _class_prompts(self, findings: Sequence[str]) -> tuple[Tensor, Tensor]:
