@@ -47,7 +47,7 @@ def test_the_list_has_models_and_kinds(call: Run, shipped: Path) -> None:
     assert (model["kind"], model["can"]) == ("classifier", ["ground", "classify", "detect"])
     assert [kind["name"] for kind in listed["kinds"]] == [
         "adpd", "chex", "classifier", "clip", "conditional-detr", "frequent-text", "gloria", "reporter", "retrieval",
-        "uniter",
+        "transvg", "uniter",
     ]  # fmt: skip
 
 

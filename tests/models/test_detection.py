@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ GLORIA: dict[str, Any] = {
 }
 
 
-def gloria(**attention: Any) -> Gloria:
-    return Gloria.create(GLORIA | {"attention": attention}, tiny.TEXTS * 3, 0).eval()
+def gloria(regions: str = "pooled", **attention: Any) -> Gloria:
+    return Gloria.create(GLORIA | {"attention": attention, "regions": regions}, tiny.TEXTS * 3, 0).eval()
 
 
 def test_the_weights_of_a_box_are_its_shares_of_the_cells() -> None:
@@ -108,10 +109,16 @@ def test_boxes_are_labelled_and_do_not_depend_on_the_other_images(create: Any) -
 
 def test_a_region_is_classified_from_its_patches_or_from_its_crop() -> None:
     images, box = [tiny.picture(0), tiny.picture(1)], Box(0.2, 0.1, 0.7, 0.8)
-    for model in (tiny.create(), gloria(), gloria(no_attention_token=True)):
-        cropped = model.classify(images, ["nodule"], [box, box], mode="cropped")
-        np.testing.assert_allclose(cropped, model.classify([crop(one, box) for one in images], ["nodule"]), atol=1e-6)
+    kinds: list[dict[str, Any]] = [{}, {}, {"no_attention_token": True}]
+    makers: list[Any] = [partial(tiny.create, 0), gloria, gloria]
+    for create, options in zip(makers, kinds, strict=True):
+        model, cropping = create(**options), create(regions="cropped", **options)
+        crops = [crop(one, box) for one in images]
+        cropped = cropping.classify(images, ["nodule"], [box, box])
+        np.testing.assert_allclose(cropped, model.classify(crops, ["nodule"]), atol=1e-6)
+        np.testing.assert_allclose(cropping.encode_regions(images, [box, box]), model.encode_image(crops), atol=1e-6)
         pooled = model.classify(images, ["nodule"], [box, box])
+        assert not np.allclose(pooled, cropped, atol=1e-4)
         groups = [positive_prompts("nodule")], [negative_prompts("nodule")]
         positive, negative = (model.encode_prompts(group)[0] for group in groups)
         scale = model.config.global_temperature if isinstance(model, Gloria) else model.scale.item()

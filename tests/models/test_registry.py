@@ -104,6 +104,24 @@ def test_a_shipped_name_comes_before_a_folder_of_that_name(
         assert load(path).config == {"a": 2}
 
 
+def test_fields_of_a_configuration_are_changed_by_the_name(
+    shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load("labels?pooling=mean&sharpness=5.5")
+    assert (model.config.pooling, model.config.sharpness) == ("mean", 5.5)
+    assert torch.equal(
+        model.image_encoder.patch_projections[0].weight, load("labels").image_encoder.patch_projections[0].weight
+    )
+    assert "'poling'; did you mean 'pooling'?" in refused("labels?poling=mean")
+    assert "a parameter is name=value; got 'mean'" in refused("labels?mean")
+    assert "'labels?pooling=%5B'" in refused("labels?pooling=%5B")  # [, which is no YAML
+    assert "is not a model folder, so it has no configuration to change" in refused("anything?a=1")
+    assert refused("labes?pooling=mean").startswith("unknown model 'labes'; did you mean 'labels'?")
+    save_model(Anything({"a": 3}), tmp_path / "what?a=1")
+    monkeypatch.chdir(tmp_path)
+    assert load("what?a=1").config == {"a": 3}  # a folder of that name
+
+
 def test_every_built_in_kind_has_its_class() -> None:
     assert set(kinds.BUILT_IN) <= set(registry.kinds())
     assert registry.class_of("classifier") is Classifier

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import torch
 from torch import Tensor
 
-from rightlung.training.augmentation import Augmentation, AugmentationParams, apply_params, move_masks, sample_params
+from rightlung.core import InputError
+from rightlung.training.augmentation import (
+    PIXELS_ONLY,
+    Augmentation,
+    AugmentationParams,
+    apply_params,
+    move_masks,
+    sample_params,
+)
+from rightlung.training.log import TrainingProgress
+from rightlung.training.loop import train
+from tests.training.recipes import CPU, small
 
 NOTHING = Augmentation(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
@@ -35,6 +49,21 @@ def test_augmentation_can_be_scaled_as_a_whole() -> None:
     assert Augmentation().times(0) == NOTHING
     assert Augmentation().times(2).rotation == 16.0
     assert Augmentation().times(2).blur == 1.0
+
+
+def test_half_of_the_images_are_mirrored_unless_the_recipe_says_otherwise() -> None:
+    assert Augmentation().mirrored_share == 0.0
+    assert Augmentation(mirror="words").mirrored_share == 0.5
+    assert Augmentation(mirror="pixels", mirror_probability=0.25).mirrored_share == 0.25
+    with pytest.raises(InputError, match="mirror_probability has no effect with mirror: none"):
+        Augmentation(mirror_probability=0.5)
+
+
+def test_a_run_that_mirrors_pixels_alone_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for mirror in ("words", "pixels"):
+        recipe = small(tmp_path, f"augmentation.mirror={mirror}", "schedule.steps=2", "schedule.warmup_steps=0")
+        train(recipe, tmp_path / mirror, hardware=CPU, progress=TrainingProgress())
+        assert (PIXELS_ONLY in " ".join(capsys.readouterr().err.split())) is (mirror == "pixels")
 
 
 def test_the_same_seed_augments_the_same_way_and_values_stay_in_range() -> None:

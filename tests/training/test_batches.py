@@ -25,6 +25,7 @@ from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.setup import open_studies
 
 CPU = torch.device("cpu")
+MIRRORING = Augmentation(mirror="words", mirror_probability=0.3)
 ENTRY = DataEntry(
     source="phantom?count=24&seed=11",
     cached_studies=24,
@@ -67,21 +68,18 @@ def same(one: TrainingBatch, other: TrainingBatch) -> bool:
 
 
 def test_a_batch_follows_from_its_number_alone(pool: tuple[DataEntry, Dataset]) -> None:
-    batches = Batches([pool], 5, 7, CPU, Augmentation(mirror_probability=0.3))
+    batches = Batches([pool], 5, 7, CPU, MIRRORING)
     in_turn = list(batches.iterate(0, 4))
-    assert same(in_turn[3], Batches([pool], 5, 7, CPU, Augmentation(mirror_probability=0.3)).batch_at(3))
+    assert same(in_turn[3], Batches([pool], 5, 7, CPU, MIRRORING).batch_at(3))
     assert not same(in_turn[2], in_turn[3])
-    assert not same(in_turn[3], Batches([pool], 5, 8, CPU, Augmentation(mirror_probability=0.3)).batch_at(3))
+    assert not same(in_turn[3], Batches([pool], 5, 8, CPU, MIRRORING).batch_at(3))
 
 
 def test_processes_share_out_the_batch_that_one_would_have(pool: tuple[DataEntry, Dataset], manifest: str) -> None:
     other = opened(DataEntry(source=manifest, phrases_per_image=2, share=0.5, other_study_probability=0.3))
     entries = [pool, other]
-    alone = Batches(entries, 12, 1, CPU, Augmentation(mirror_probability=0.3)).batch_at(2)
-    parts = [
-        Batches(entries, 6, 1, CPU, Augmentation(mirror_probability=0.3), rank=rank, world_size=2).batch_at(2)
-        for rank in (0, 1)
-    ]
+    alone = Batches(entries, 12, 1, CPU, MIRRORING).batch_at(2)
+    parts = [Batches(entries, 6, 1, CPU, MIRRORING, rank=rank, world_size=2).batch_at(2) for rank in (0, 1)]
     global_ids = [name for part in parts for name in part.ids]
     order = [global_ids.index(name) for name in alone.ids]
     assert len(set(global_ids)) == 12
@@ -131,7 +129,7 @@ def test_images_are_the_studies_pictures(pool: tuple[DataEntry, Dataset]) -> Non
 def test_pixels_are_mirrored_alone_if_the_recipe_says_so(pool: tuple[DataEntry, Dataset]) -> None:
     still = Augmentation().times(0)
     plain = Batches([pool], 24, 7, CPU, still).batch_at(0)
-    flipped = Batches([pool], 24, 7, CPU, replace(still, mirror_probability=1.0, mirror_words=False)).batch_at(0)
+    flipped = Batches([pool], 24, 7, CPU, replace(still, mirror="pixels", mirror_probability=1.0)).batch_at(0)
     torch.testing.assert_close(flipped.images, plain.images.flip(-1), atol=1e-4, rtol=0)
     assert flipped.texts == plain.texts
     assert any(sides_in(text) for text in plain.texts)
@@ -139,7 +137,7 @@ def test_pixels_are_mirrored_alone_if_the_recipe_says_so(pool: tuple[DataEntry, 
 
 def test_an_entry_without_texts_is_mixed_with_others_and_mirrored_as_they_are(pool: tuple[DataEntry, Dataset]) -> None:
     silent = replace(ENTRY, texts_per_image=0, phrases_per_image=0)
-    flipping = replace(Augmentation().times(0), mirror_probability=1.0)
+    flipping = replace(Augmentation().times(0), mirror="words", mirror_probability=1.0)
     data = Data(train=(ENTRY, silent))
     plain, flipped = (
         Batches([pool, (silent, pool[1])], 12, 7, CPU, settings, data=data).batch_at(0)
@@ -156,7 +154,7 @@ def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
         DataEntry(source="phantom?count=128&seed=11", cached_studies=128, phrases_per_image=8, positive_share=0.9)
     )
     plain = Batches([entry], 128, 7, CPU, still).batch_at(0)
-    flipped = Batches([entry], 128, 7, CPU, replace(still, mirror_probability=1.0)).batch_at(0)
+    flipped = Batches([entry], 128, 7, CPU, replace(still, mirror="words", mirror_probability=1.0)).batch_at(0)
     turned = [not torch.allclose(a, b, atol=1e-3) for a, b in zip(plain.images, flipped.images, strict=True)]
     assert 32 < sum(turned) < 128  # those with a lingula, a middle lobe or a stomach in their words stay
     other = {"left": "right", "right": "left"}
@@ -262,7 +260,7 @@ def test_pictures_too_small_for_a_phantom_are_refused_by_the_name_of_the_field()
 
 
 def test_prefetched_batches_are_the_same_and_errors_come_in_their_turn(pool: tuple[DataEntry, Dataset]) -> None:
-    batches = Batches([pool], 5, 7, CPU, Augmentation(mirror_probability=0.3))
+    batches = Batches([pool], 5, 7, CPU, MIRRORING)
     ahead = list(prefetched(batches.iterate(1, 4)))
     assert len(ahead) == 3
     assert all(same(one, batches.batch_at(number)) for number, one in enumerate(ahead, start=1))

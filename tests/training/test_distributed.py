@@ -93,7 +93,7 @@ def _models() -> dict[str, nn.Module]:
 def _batches(folder: Path, size: int, rank: int, world_size: int, *changes: str) -> TrainingBatch:
     entries = open_datasets(small(folder, *changes), CPU, quiet())
     return Batches(
-        entries, size, 5, CPU, Augmentation(mirror_probability=0.2), rank=rank, world_size=world_size
+        entries, size, 5, CPU, Augmentation(mirror="words", mirror_probability=0.2), rank=rank, world_size=world_size
     ).batch_at(0)
 
 

@@ -126,7 +126,15 @@ def test_a_batch_follows_from_its_number_and_processes_share_it_out(
 
     def batches(size: int, rank: int = 0, world_size: int = 1) -> Batches:
         return Batches(
-            entries, size, 5, CPU, Augmentation(mirror_probability=0.2), rank, world_size, data=data, total_batches=12
+            entries,
+            size,
+            5,
+            CPU,
+            Augmentation(mirror="words", mirror_probability=0.2),
+            rank,
+            world_size,
+            data=data,
+            total_batches=12,
         )
 
     in_turn = list(batches(8).iterate(0, 12))

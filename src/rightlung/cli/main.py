@@ -420,6 +420,9 @@ def reproduce(
     page: Annotated[bool, _opt("Write the page at the end.", name="--page/--no-page")] = True,
     judgements: Annotated[Path | None, _opt("Table of judgements to analyse; needs --key.", "TABLE")] = None,
     key: Key = None,
+    measure: Annotated[
+        bool, _opt("Measure what needs no model; otherwise a later call does.", name="--measure/--no-measure")
+    ] = True,
     quick: Annotated[bool, _opt("Test the pipeline with tiny models in about a minute.", name="--quick")] = False,
     json: Json = False,
 ) -> None:
@@ -441,7 +444,7 @@ def reproduce(
         raise InputError(f"reproduce {paper} needs --out DIR, the folder to write to")
     plan = Plan(
         paper, out, source, train, validation, split_names(only or ()), tuple(model or ()), seeds, limit=limit,
-        changes=tuple(change or ()), hardware=hardware_of(accelerator), quick=quick,
+        changes=tuple(change or ()), hardware=hardware_of(accelerator), quick=quick, measure=measure,
     )  # fmt: skip
     run(plan, at_once, page, judgements, key, json)
 

@@ -9,7 +9,16 @@ from typing import Any
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.output import finish, say, say_problems, say_table
 from rightlung.models.folder import CONFIG_FILE, Savable, read_card, read_config
-from rightlung.models.registry import abilities, find_folder, kinds, list_models, listed_kind, load, own_docstring
+from rightlung.models.registry import (
+    abilities,
+    find_folder,
+    kinds,
+    list_models,
+    listed_kind,
+    load,
+    own_docstring,
+    split_changes,
+)
 
 
 def list_all(json: bool) -> None:
@@ -53,12 +62,12 @@ def describe(name: str, json: bool) -> None:
         "config": model.to_config() if isinstance(model, Savable) else None,
         "card": own_docstring(type(model)),
     }
-    if folder := find_folder(name):
+    if folder := find_folder(split_changes(name)[0]):
         described = read_config(folder.path, links_within=folder.links_within)
         sizes = {file: (folder.path / file).stat().st_size for file in (CONFIG_FILE, *described.files)}
         card = read_card(folder.path, links_within=folder.links_within)
         summary |= {"folder": str(folder.path), "files": sizes, "size": sum(sizes.values())}
-        summary |= {"config": described.config, "card": card or summary["card"]}
+        summary |= {"config": summary["config"] or described.config, "card": card or summary["card"]}
     finish(json, summary, lambda: _say(summary))
 
 

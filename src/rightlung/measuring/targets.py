@@ -255,7 +255,8 @@ class _Walk:
         gathered = self._targets(study, wanted)
         patient = study.patient or f"study {study.id}"
         self._label(study, patient)
-        if not gathered and wanted is None:
+        without_phrases = self.keep is not None and self.region_labels  # images and regions are measured, too
+        if not gathered and wanted is None and not without_phrases:
             found.left_out["studies without a phrase to measure"] += 1
             return
         if self.keep is not None:

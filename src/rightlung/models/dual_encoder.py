@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,19 +21,16 @@ from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.encoders.configured import ConfiguredTextModel
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.inputs import Images, Phrases, as_images, as_list
+from rightlung.models.inputs import Images, Phrases, as_images, as_list, pairs_by_image
 from rightlung.models.preprocessing import letterbox_all
 from rightlung.models.roi import box_weights, check_boxes, crop
 
 IMAGE_BATCH_SIZE, PAIR_BATCH_SIZE = 16, 256
 """Batch sizes of inference: images to encode, and pairs of image and text (or texts) to compare."""
 
-RegionMode = Literal["pooled", "cropped"]
-"""How the embedding of a region is made: the mean of the patches in its box, or by encoding a crop."""
-
 
 class DualEncoder(ConfiguredTextModel):
-    """An image encoder and a text encoder. The configuration has ``image``, ``text`` and ``dimension``."""
+    """An image encoder and a text encoder. The configuration has ``image``, ``text``, ``dimension``, ``regions``."""
 
     def __init__(self, config: Any, tokenizer: str) -> None:
         super().__init__()
@@ -83,11 +80,15 @@ class DualEncoder(ConfiguredTextModel):
         unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
 
-    def encode_regions(self, images: Images, boxes: Sequence[Box], mode: RegionMode = "pooled") -> NDArray[np.float32]:
-        """Return the embedding of one box in each image, (images, dimension), of unit length (ChEX, supp. E.4)."""
+    def encode_regions(self, images: Images, boxes: Sequence[Box]) -> NDArray[np.float32]:
+        """Return the embedding of one box in each image, (images, dimension), of unit length (ChEX, supp. E.4).
+
+        It is the mean of the patches in the box or, if the configuration's ``regions`` is ``cropped``, the global
+        embedding of the image cropped to the box.
+        """
         arrays = as_images(images)
         check_boxes(boxes, arrays)
-        if mode == "cropped":
+        if self.config.regions == "cropped":
             return self.encode_image([crop(image, box) for image, box in zip(arrays, boxes, strict=True)])
         embeddings = [torch.zeros(0, self.config.dimension)]
         done = 0
@@ -149,11 +150,9 @@ class DualEncoder(ConfiguredTextModel):
         ``images`` has one for each pair; the same array is encoded once. A batch is the indices of its pairs and, for
         each, the row of its image in the embeddings.
         """
-        pairs_of_image: dict[int, list[int]] = {}
-        for pair, image in enumerate(images):
-            pairs_of_image.setdefault(id(image), []).append(pair)
-        groups = iter(pairs_of_image.values())
-        distinct = [images[group[0]] for group in pairs_of_image.values()]
+        pairs_of_image = pairs_by_image(images)
+        groups = iter(pairs_of_image)
+        distinct = [images[group[0]] for group in pairs_of_image]
         for embeddings, extents in self.encode_in_batches(distinct):
             rows_of_pairs = {pair: row for row in range(len(extents)) for pair in next(groups)}
             pairs = list(rows_of_pairs)

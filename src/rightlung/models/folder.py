@@ -110,10 +110,13 @@ def save_model(model: Savable, folder: str | Path, card: str | None = None) -> N
         raise OutputError(f"cannot write the model to {root}: {error}") from error
 
 
-def load_folder(folder: str | Path, *, links_within: Path | None = None) -> Any:
+def load_folder(
+    folder: str | Path, *, links_within: Path | None = None, changes: Mapping[str, Any] | None = None
+) -> Any:
     """Return the model that `save_model` wrote, on the CPU and in evaluation mode.
 
-    Symbolic links may not lead out of the folder or, if given, out of ``links_within``.
+    Symbolic links may not lead out of the folder or, if given, out of ``links_within``. ``changes`` replace fields of
+    the configuration.
     """
     root = Path(folder).expanduser()
     described = read_config(root, links_within=links_within)
@@ -136,7 +139,7 @@ def load_folder(folder: str | Path, *, links_within: Path | None = None) -> Any:
         raise InputError(f"{root / WEIGHTS_FILE} is not a complete safetensors file: {reason}") from error
     files = {name: _read(root / name, LARGEST_FILE) for name in described.files if name != WEIGHTS_FILE}
     try:
-        model = model_class.from_parts(described.config, tensors, files)
+        model = model_class.from_parts({**described.config, **(changes or {})}, tensors, files)
     except (InputError, KeyError, TypeError, RuntimeError) as error:
         reason = f"the field {error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise InputError(f"{root} does not make a model of the kind {described.kind!r}: {reason}") from error

@@ -45,6 +45,14 @@ def as_pairs(images: Images, phrases: Phrases) -> tuple[list[Image], list[Phrase
     return arrays, listed
 
 
+def pairs_by_image(images: Sequence[Image]) -> list[list[int]]:
+    """Return the pairs that each distinct image occurs in, so that a model encodes it once."""
+    pairs: dict[int, list[int]] = {}
+    for pair, image in enumerate(images):
+        pairs.setdefault(id(image), []).append(pair)
+    return list(pairs.values())
+
+
 def as_list(texts: Phrases) -> list[Any]:
     """Return one text or several as a list."""
     if isinstance(texts, str | Phrase):

@@ -5,6 +5,7 @@
     register("mine", "my_package.model:Mine")   # one line, and folders of the kind "mine" can be loaded
     model = load("starter")                     # or "runs/mine", "my_package.model:Mine", "mine", "organisation/name"
     model = load("gloria:chexpert_resnet50.ckpt?text=Bio_ClinicalBERT")   # a published checkpoint
+    model = load("runs/clip/model?regions=cropped")   # with another value of a field of its configuration
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
@@ -23,11 +25,11 @@ from rightlung.models import base
 from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
 from rightlung.models.hub import HUB_ID, Pretrained, fetch
 from rightlung.models.kinds import BUILT_IN, IMPORT_PATH, class_of, import_object, kinds, register
-from rightlung.studies.sources import parse_address
+from rightlung.studies.sources import parse_address, parse_parameters
 
 __all__ = [
     "ABILITIES", "Listed", "ModelFolder", "abilities", "class_of", "find_folder", "first_line", "kinds", "list_models",
-    "load", "register",
+    "load", "register", "split_changes",
 ]  # fmt: skip
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -77,16 +79,20 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
 
     A name is looked up in this order: a published checkpoint (`PUBLISHED`); a shipped model (`list_models`); a folder;
     ``module:attribute``, a class or factory that needs no arguments, or an instance; a registered kind that needs no
-    weights; a Hub id. Write ``./name`` for a folder with the name of a shipped model.
+    weights; a Hub id. Write ``./name`` for a folder with the name of a shipped model. Fields of the configuration can
+    be changed, see `split_changes`.
     """
     checked_device = _check_device(device)
     name = os.fspath(name_or_folder)
+    plain, changes = split_changes(name_or_folder)
     if _is_published(name_or_folder):
         model = _load_published(name)
-    elif folder := find_folder(name_or_folder):
-        model = load_folder(folder.path, links_within=folder.links_within)
+    elif folder := find_folder(plain):
+        model = load_folder(folder.path, links_within=folder.links_within, changes=changes)
         if isinstance(model, Pretrained):
             model.card = read_card(folder.path, links_within=folder.links_within)
+    elif changes:
+        raise InputError(f"{name!r}: {plain} is not a model folder, so it has no configuration to change")
     else:
         model = _build(import_object(name) if IMPORT_PATH.fullmatch(name) else class_of(name), name)
     if not abilities(model):
@@ -95,6 +101,23 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
         )
         raise InputError(f"{name!r}: {type(model).__name__} implements none of the model protocols: {methods}")
     return _move(model, checked_device, name)
+
+
+def split_changes(name_or_folder: str | Path) -> tuple[str | Path, dict[str, Any]]:
+    """Split ``NAME?field=value&…`` into a model's name and changed fields of its configuration, values as in YAML.
+
+    >>> split_changes("runs/clip/model?regions=cropped")
+    ('runs/clip/model', {'regions': 'cropped'})
+    """
+    if not isinstance(name_or_folder, str) or "?" not in name_or_folder or _is_published(name_or_folder):
+        return name_or_folder, {}
+    if _path(name_or_folder).is_dir():
+        return name_or_folder, {}
+    name, _, query = name_or_folder.rpartition("?")
+    try:
+        return name, {field: yaml.safe_load(value) for field, value in parse_parameters(query, name_or_folder).items()}
+    except yaml.YAMLError as error:
+        raise InputError(f"{name_or_folder!r}: {' '.join(str(error).split())}") from None
 
 
 def find_folder(name_or_folder: str | Path) -> ModelFolder | None:

@@ -208,10 +208,14 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
 
 @dataclass(frozen=True)
 class RenderedTruth:
-    """What a rendering shows of one scene, as in its `Study`: boxes by finding, and the regions of each lesion."""
+    """What a rendering shows of one scene, as in its `Study`: boxes by finding, and the regions of each lesion.
+
+    ``outlines`` are the boxes around each lesion, then around each device; None for what is not in the image.
+    """
 
     boxes: dict[str, list[Box]]
     lesion_regions: list[set[str]]
+    outlines: list[Box | None]
 
 
 def rendered_truth(scene: Scene, rendering: Rendering, place: int) -> RenderedTruth:
@@ -222,7 +226,8 @@ def rendered_truth(scene: Scene, rendering: Rendering, place: int) -> RenderedTr
         boxes.setdefault(lesion.finding, []).extend(_lesion_boxes(made, number))
     for box in _bounding_boxes(made.device_masks):
         boxes.setdefault("support devices", []).append(box)
-    return RenderedTruth(boxes, made.reached)
+    outlines = [Mask(mask).box() for mask in (*made.lesion_masks, *made.device_masks)]
+    return RenderedTruth(boxes, made.reached, outlines)
 
 
 def _located_findings(made: _Made) -> Iterator[Phrase]:

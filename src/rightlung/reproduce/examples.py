@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
@@ -52,7 +53,7 @@ def keep_examples(predictions: Path, prepared: PreparedStudies, folder: Path) ->
         filter=ds.field("study").isin([s for s, _ in wanted])
     )
     pairs = zip(table.column("study").to_pylist(), table.column("query").to_pylist(), strict=True)
-    table = table.take([place for place, pair in enumerate(pairs) if pair in wanted])
+    table = table.take(pa.array([place for place, pair in enumerate(pairs) if pair in wanted], pa.int64()))
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, folder / FILE)
     grids = [(row["map_rows"], row["map_cols"]) for row in table.to_pylist() if row["map"] is not None]

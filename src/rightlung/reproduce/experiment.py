@@ -44,6 +44,7 @@ from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Tas
 from rightlung.reproduce.sanity import check_sanity, known_models
 from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
+from rightlung.studies import open_source
 from rightlung.training.datasets import ReportProgress
 from rightlung.training.failures import free_memory
 from rightlung.training.log import Row, TrainingProgress, read_log
@@ -98,13 +99,16 @@ def reproduce(
 
     prepared = PreparedStudies.make(plan.measured_on, plan.out, plan.protocol, plan.limit, progress)
     typed = _keep_commands(plan.out, commands)
-    _measure_baselines(plan, prepared, progress, say)
+    if plan.measure:
+        _measure_baselines(plan, prepared, progress, say)
     missing = _measure_own(plan, prepared, own, progress, say)
     missing |= _run_jobs(plan, prepared, asked, wanted, recipes, bool(own), at_once, progress, say)
     _keep_missing(plan, missing, prepared)
 
     files: Sequence[Path] = ()
     if page:
+        for slug in sorted(path.parent.name for path in plan.out.glob("measures/*/about.json")):
+            _measure_more(plan, prepared, slug, progress)
         progress("writing the page", 0, 1)
         found = Measurements.read(plan.out, plan.paper, prepared, commands=typed, judgements=judgements, key=key)
         content = plan.paper.page(found)
@@ -131,9 +135,13 @@ def _check_judgements(judgements: Path | None, key: Path | None) -> None:
 
 
 def measure_model(
-    plan: Plan, prepared: PreparedStudies, model: object, about: Mapping[str, Any], progress: Progress, title: str = ""
-) -> None:
-    """Ask a model all questions, measure its answers and write ``measures/<slug>``, with ``about.json`` last."""
+    plan: Plan, prepared: PreparedStudies, model: object, about: Mapping[str, Any], progress: Progress,
+    title: str = "", more: bool = True,
+) -> None:  # fmt: skip
+    """Ask a model all questions, measure its answers and write ``measures/<slug>``, with ``about.json`` last.
+
+    ``more``: also those that the paper asks besides phrases.
+    """
     slug = str(about["slug"])
     folder, conditions = plan.measures(slug), prepared.protocol.conditions
 
@@ -147,20 +155,24 @@ def measure_model(
     else:
         out = plan.predictions(slug)
         summary = ask(
-            model, prepared.source, out, conditions, queries=_queries(plan, model), batch_size=BATCH_SIZE, boxes=None,
-            model_name=slug,
-            progress=tell,
+            model, prepared.source, out, conditions, queries=_queries(plan, model), batch_size=BATCH_SIZE,
+            boxes=plan.paper.boxes, findings=plan.paper.findings, model_name=slug, progress=tell,
         )  # fmt: skip
         examples = keep_examples(out, prepared, folder)
         batches, counts = open_predictions(out).batches(), {"errors": len(summary.failed), "questions": summary.rows}
     table = measure(batches, prepared.targets, prepared.protocol, device=plan.device)
     (folder / "about.json").unlink(missing_ok=True)  # so that a folder being rewritten does not count as complete
-    if plan.paper.measure_more is not None and about["group"] != "reference":
-        plan.paper.measure_more(model, plan.predictions(slug), prepared, folder, progress)
+    if plan.paper.ask_more is not None and more:
+        plan.paper.ask_more(model, plan.predictions(slug), prepared, folder, progress)
     write_instances(folder / "instances.parquet", table, prepared.protocol, slug)
     measured = {"instances": len(prepared.targets.phrases), "rows": table.num_rows, **counts}
     whole = {"weights": weights_digest(model), **about, "protocol": prepared.protocol.hash, "measured": measured}
     write_json(folder / "about.json", whole | examples)
+
+
+def _measure_more(plan: Plan, prepared: PreparedStudies, slug: str, progress: Progress) -> None:
+    if plan.paper.measure_more is not None and plan.measure:
+        plan.paper.measure_more(prepared, plan.measures(slug), progress)
 
 
 def _queries(plan: Plan, model: object) -> list[str]:
@@ -176,6 +188,21 @@ def is_measured(folder: Path, prepared: PreparedStudies) -> bool:
 
 def run_job(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progress: Progress, say: Say) -> None:
     """Train and measure one run, skipping what is done."""
+    about = job.about() | {"recipe": recipe_digest(plan, job)}
+    if job.variant.derive is None:
+        outcomes = _train(plan, job, title, say)
+        log = read_log(plan.run(job).log)
+        about["training"] = _training(outcomes, log, recipes_of(plan, job)) | {"quick": plan.quick}
+    if not is_measured(plan.measures(job.slug), prepared):
+        say(f"{title}: measuring")
+        model = _model(plan, job)
+        about["comparable"] = about["comparable"] and is_comparable(model)
+        measure_model(plan, prepared, model, about, progress, title)
+    _measure_more(plan, prepared, job.slug, progress)
+
+
+def _train(plan: Plan, job: Job, title: str, say: Say) -> dict[str, TrainingOutcome]:
+    """Train the stages of a run, skipping what is done."""
     recipes, folders = recipes_of(plan, job), stage_folders(plan, job)
     if not plan.run(job).finished.is_file():
         say(f"{title}: training")
@@ -186,22 +213,22 @@ def run_job(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progres
             recipe, folders[stage].path, resume=True, hardware=plan.hardware,
             progress=TrainingProgress(say=say, prefix=f"{prefix}: "),
         )  # fmt: skip
-    if is_measured(plan.measures(job.slug), prepared):
-        return
-    say(f"{title}: measuring")
-    model = load(outcomes[stage].model, plan.device)
-    about = job.about()
-    about |= {
-        "comparable": about["comparable"] and is_comparable(model),
-        "recipe": recipe_digest(plan, job),
-        "training": _training(outcomes, read_log(plan.run(job).log), recipes) | {"quick": plan.quick},
-    }
-    measure_model(plan, prepared, model, about, progress, title)
+    return outcomes
+
+
+def _model(plan: Plan, job: Job) -> Any:
+    """Return the model of a run: trained, or made from that of another."""
+    if job.variant.derive is None:
+        return load(plan.run(job).model, plan.device)
+    start = None if job.start is None else load(plan.run(job.start).model, plan.device)
+    *_, recipe = recipes_of(plan, job).values()
+    entry = recipe.data.train[0]
+    return job.variant.derive(start, itertools.islice(open_source(entry.source), entry.cached_studies))
 
 
 def is_comparable(model: object) -> bool:
     """Return whether a model can be compared with others: not if it must be given the region boxes."""
-    return isinstance(model, Grounder | BlindGrounder)
+    return isinstance(model, Grounder | BlindGrounder) or not isinstance(model, RegionGrounder)
 
 
 def _run_jobs(
@@ -214,7 +241,8 @@ def _run_jobs(
     left = [job for job in wanted if job in left or (job in starts and not plan.run(job).finished.is_file())]
     if 0 < len(left) < len(wanted):
         say(f"{len(wanted) - len(left)} of {len(wanted)} runs are done already")
-    missing = _fill_pools(plan, {job: recipes[job] for job in left if not plan.run(job).finished.is_file()}, progress)
+    trained = [job for job in left if job.variant.derive is None and not plan.run(job).finished.is_file()]
+    missing = _fill_pools(plan, {job: recipes[job] for job in trained}, progress)
     if missing and not has_own and all(job.slug in missing for job in asked):
         raise InputError(next(iter(missing.values())))
     for slug, reason in missing.items():
@@ -272,19 +300,20 @@ def _entries(recipes: Iterable[Recipe], workers: int) -> Iterator[tuple[str, Dat
             yield "data.validation", data.validation.entry(), data
 
 
-def _waits_for(plan: Plan, left: Sequence[Job]) -> dict[str, str]:
-    """Return the run that each of some must wait for: the one it starts from, or one that trains a stage they share."""
-    found: dict[str, str] = {}
+def tasks_of(plan: Plan, left: Sequence[Job], titles: Mapping[Job, str], plan_file: Path) -> list[Task]:
+    """Return a task for each run. It waits for the run it starts from, or for the stage that it shares with another."""
+    command = [sys.executable, "-m", "rightlung.reproduce.experiment", str(plan_file)]
     owners: dict[str, str] = {}
+    tasks = []
     for job in left:
-        digests = list(stage_digests(plan, job).values())[:-1]
-        if job.start is not None:
-            found[job.slug] = job.start.slug
-        elif owner := next((owners[digest] for digest in reversed(digests) if digest in owners), None):
-            found[job.slug] = owner
-        for digest in digests:
-            owners.setdefault(digest, job.slug)
-    return found
+        after, file = (None, None) if job.start is None else (job.start.slug, plan.run(job.start).finished)
+        if job.variant.derive is None:
+            folders = stage_folders(plan, job)
+            for stage, digest in list(stage_digests(plan, job).items())[:-1]:
+                if owners.setdefault(digest, job.slug) != job.slug:
+                    after, file = owners[digest], folders[stage].finished
+        tasks.append(Task(job.slug, titles[job], [*command, job.slug, titles[job]], after, file))
+    return tasks
 
 
 def _why_not(entry: DataEntry, data: Data, device: torch.device, place: str, progress: Progress) -> str | None:
@@ -311,17 +340,7 @@ def _in_processes(
     """Run jobs in parallel processes; return the reasons of those that failed."""
     plan_file = plan.out / "plan.json"
     write_json(plan_file, plan.as_json())
-    waits_for = _waits_for(plan, left)
-    tasks = [
-        Task(
-            job.slug,
-            titles[job],
-            [sys.executable, "-m", "rightlung.reproduce.experiment", str(plan_file), job.slug, titles[job]],
-            waits_for.get(job.slug),
-        )
-        for job in left
-    ]
-    threads = max(1, usable_cores() // at_once)
+    tasks, threads = tasks_of(plan, left, titles, plan_file), max(1, usable_cores() // at_once)
     return in_processes(tasks, at_once, plan.out / "logs", threads=threads, progress=progress, say=say)
 
 
@@ -356,7 +375,7 @@ def _measure_baselines(plan: Plan, prepared: PreparedStudies, progress: Progress
                 "slug": slug, "variant": slug, "name": name, "group": "reference", "comparable": True, "seed": None,
                 "order": 1000 + order, "note": note, "training": None, "weights": None,
             }  # fmt: skip
-            measure_model(plan, prepared, model, about, progress)
+            measure_model(plan, prepared, model, about, progress, more=False)
     if plan.quick:
         for sentence in check_sanity(plan.out, plan.paper, synthetic=plan.source is None):
             say(sentence)

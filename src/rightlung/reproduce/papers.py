@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rightlung.core.progress import Progress
+    from rightlung.explain import BoxRule
     from rightlung.pages.content import Page
     from rightlung.reproduce.measurements import Measurements
     from rightlung.reproduce.prepared import PreparedStudies
@@ -47,8 +48,14 @@ class Paper:
     """Published checkpoints that fill a row of the paper when given with ``--model``, by kind of model."""
     queries: Sequence[str] = ("phrases",)
     """What models are asked about every study, as far as they can answer it."""
-    measure_more: Callable[[object, Path, PreparedStudies, Path, Progress], None] | None = None
-    """Measures more than phrases: gets the model, its predictions, the studies, and the folder for its tables."""
+    findings: Sequence[str] | None = None
+    """The findings that all models are asked for; None: each for its own."""
+    boxes: BoxRule | None = None
+    """How maps become boxes, for models without boxes; None: not at all."""
+    ask_more: Callable[[object, Path, PreparedStudies, Path, Progress], None] | None = None
+    """Asks more than ``queries``: gets the model, its predictions, the studies, and the folder for its answers."""
+    measure_more: Callable[[PreparedStudies, Path, Progress], None] | None = None
+    """Measures more than phrases, without the model: gets the studies and the folder of its answers and tables."""
 
 
 def list_papers() -> list[Paper]:

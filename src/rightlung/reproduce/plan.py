@@ -49,6 +49,8 @@ class Plan:
     changes: tuple[str, ...] = ()
     hardware: Hardware = field(default_factory=Hardware)
     quick: bool = False
+    measure: bool = True
+    """Whether to measure what needs no model. Otherwise a later call does, on any machine."""
 
     @property
     def paper(self) -> Paper:
@@ -165,7 +167,7 @@ def _given_recipes(plan: Plan, job: Job) -> dict[str, Recipe]:
     changes = [f"seed={job.seed}", f"data.cache_folder={json.dumps(str(plan.out / 'pools'))}"]
     if plan.quick:
         changes += plan.paper.quick_changes(job)
-    if (start := job.start) is not None:
+    if (start := job.start) is not None and job.few_shot:
         model = plan.run(start).model.absolute()
         changes.append(f"model.start={json.dumps(str(model))}")
     return read_stages(job.variant.recipe, [*changes, *_own_sources(plan, job), *changes_of(plan.changes, job)])
@@ -219,14 +221,14 @@ def changes_of(changes: Sequence[str], job: Job) -> list[str]:
     Changes for all runs do not apply to the steps, batch size and studies of few-shot variants, which define them.
     """
     split = [_split(change) for change in changes]
-    few = job.variant.start is not None
+    few = job.few_shot
     for_all = [change for name, change in split if name is None and not (few and _defines_few_shots(change))]
     return for_all + [change for name, change in split if name in _names(job)]
 
 
 def ignored_by_few_shots(changes: Sequence[str], wanted: Sequence[Job]) -> list[str]:
     """Return the changes for all runs that do not apply to the selected few-shot variants."""
-    if all(job.variant.start is None for job in wanted):
+    if not any(job.few_shot for job in wanted):
         return []
     return [change for name, change in map(_split, changes) if name is None and _defines_few_shots(change)]
 
@@ -265,7 +267,7 @@ def _own_sources(plan: Plan, job: Job) -> list[str]:
         if source is None:
             continue
         count = _count(source)
-        if job.variant.start is not None:
+        if job.few_shot:
             pool: int | None = min(count, QUICK_FEW_SHOTS if plan.quick else FEW_SHOTS)
         elif plan.quick:
             pool = min(count, QUICK_POOLS[name])

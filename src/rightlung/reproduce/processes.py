@@ -25,12 +25,18 @@ _LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One process: its name, its command, and the task that must finish first."""
+    """One process: its name, its command, and the task that must finish first, or at least have written a file."""
 
     name: str
     title: str
     command: Sequence[str]
     after: str | None = None
+    file: Path | None = None
+
+    @property
+    def has_file(self) -> bool:
+        """Whether the file is there, so that the task need not wait."""
+        return self.file is not None and self.file.is_file()
 
 
 def in_processes(
@@ -62,7 +68,7 @@ def in_processes(
                         else:
                             say(f"{task.title}: done")
                 for task in _ready(waiting, running, failed):
-                    if task.after in failed:
+                    if task.after in failed and not task.has_file:
                         failed[task.name] = f"it starts from {task.after}, which failed"
                         say(f"{task.title}: {failed[task.name]}")
                     elif len(running) < at_once:
@@ -84,7 +90,7 @@ def in_processes(
 def _ready(waiting: Sequence[Task], running: Mapping[str, object], failed: Mapping[str, str]) -> list[Task]:
     """Return the tasks that do not wait for another."""
     unfinished = {task.name for task in waiting if task.name not in failed} | set(running)
-    return [task for task in waiting if task.after not in unfinished]
+    return [task for task in waiting if task.after not in unfinished or task.has_file]
 
 
 def _started(task: Task, logs: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

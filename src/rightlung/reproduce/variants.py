@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from rightlung.core import Study
 from rightlung.core.errors import unknown_name
 
 Group = Literal["paper", "ours", "reference"]
@@ -30,6 +31,8 @@ class Variant:
     """Whether it trains on a selection of the studies, so that all must be in memory at once."""
     max_seeds: int | None = None
     """The most seeds to train it with, ``None`` for as many as are asked for."""
+    derive: Callable[[Any, Iterable[Study]], object] | None = None
+    """Makes the model instead of training it: from that of ``start`` (None without one) and the recipe's studies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,11 @@ class Job:
     def slug(self) -> str:
         """The name of the run's folders."""
         return self.variant.slug if self.seed == 1 else f"{self.variant.slug}-seed{self.seed}"
+
+    @property
+    def few_shot(self) -> bool:
+        """Whether it trains further the model of another run."""
+        return self.variant.start is not None and self.variant.derive is None
 
     @property
     def start(self) -> Job | None:

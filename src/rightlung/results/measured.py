@@ -89,7 +89,8 @@ class Measured:
         if len(protocols) > 1:
             listed = ", ".join(f"{origins[slug]} under {protocol}" for protocol, slug in protocols.items())
             raise InputError(f"the tables were measured under different protocols: {listed}")
-        names = pc.unique(phrase_names(next(iter(read.values())))) if read else pa.array([], pa.string())
+        first = next((table for table in read.values() if table.num_rows), pa.table({"study": [], "query": []}))
+        names = pc.unique(phrase_names(first))
         names = names.take(pc.array_sort_indices(names))
         models = []
         for order, (slug, table) in enumerate(read.items()):
@@ -97,7 +98,11 @@ class Measured:
             description |= (about or {}).get(slug) or {}
             known = {name: description[name] for name in ABOUT if description.get(name) is not None}
             rows = rows_by_phrase(origins[slug], table, names, complete)
-            models.append(MeasuredModel(**known, about=description, origin=origins[slug], table=table, rows=rows))
+            models.append(
+                MeasuredModel(
+                    **known, about=description, origin=origins[slug], table=table, rows=rows, phrases=len(names)
+                )
+            )
         keys = tuple((study, query) for study, _, query in (name.partition("\0") for name in names.to_pylist()))
         measured = cls(keys, _seeds_named(sorted(models, key=lambda model: (model.order, model.slug))))
         if complete:

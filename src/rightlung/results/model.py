@@ -49,6 +49,8 @@ class MeasuredModel:
     """The file, for error messages."""
     table: pa.Table = field(default_factory=lambda: pa.table({}), repr=False)
     rows: Rows = field(default_factory=dict, repr=False)
+    phrases: int = 0
+    """Number of phrases; a model that grounds none has no rows."""
 
     @property
     def label(self) -> str:
@@ -58,7 +60,7 @@ class MeasuredModel:
     def row_of(self, condition: str | None = None, target: str | None = None) -> NDArray[np.intp]:
         """Return the first row of each phrase, −1 where there is none; ``none`` comes first among conditions."""
         chosen = [place for place in self.rows if condition in (None, place[0]) and target in (None, place[1])]
-        found = np.full(len(next(iter(self.rows.values()), ())), -1, dtype=np.intp)
+        found = np.full(self.phrases, -1, dtype=np.intp)
         for place in sorted(chosen, key=lambda place: place[0] != "none"):
             found = np.where(found < 0, self.rows[place], found)
         return found

@@ -231,10 +231,11 @@ def parse_address(address: str) -> Address:
             f"address {address!r} does not begin with a kind of source; did you mean 'manifest:{address}'? "
             f"Known: {', '.join(source_schemes())}"
         )
-    return Address(scheme, path, FrozenMapping(_parse_parameters(query, address)), address)
+    return Address(scheme, path, FrozenMapping(parse_parameters(query, address)), address)
 
 
-def _parse_parameters(query: str, address: str) -> dict[str, str]:
+def parse_parameters(query: str, address: str) -> dict[str, str]:
+    """Return the parameters ``name=value&…`` of an address, decoded."""
     parameters: dict[str, str] = {}
     for part in query.split("&") if query else ():
         name, equals, value = part.partition("=")

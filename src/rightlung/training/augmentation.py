@@ -1,7 +1,7 @@
 """Random changes to training images that keep their meaning, for whole batches on their device.
 
 `AugmentationParams.mirrored` says which images are mirrored, and `batches` mirrors their words with them, unless
-``mirror_words`` is False (an ablation). By default nothing is mirrored, because a mirrored chest looks like
+``mirror`` is ``pixels`` (an ablation). By default nothing is mirrored, because a mirrored chest looks like
 dextrocardia.
 """
 
@@ -10,13 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
+from rightlung.core.errors import InputError
+
 GEOMETRIC = ("rotation", "scale", "shift", "shear")
 """The settings that move things within the image, apart from mirroring."""
+PIXELS_ONLY = (
+    "augmentation.mirror is 'pixels', an ablation: images are mirrored and their words are not, so that the model "
+    "cannot learn left and right"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +40,25 @@ class Augmentation:
     noise: float = 0.03  # largest standard deviation
     blur: float = 0.7  # largest share of a blurred copy
     cutout: float = 0.25  # largest side of a grey rectangle, of the image's
-    mirror_probability: float = 0.0  # that an image is mirrored
-    mirror_words: bool = True  # with its words and the names of its regions; False (an ablation): pixels only
+    mirror: Literal["words", "pixels", "none"] = "none"  # words: images with their words; pixels: see `PIXELS_ONLY`
+    mirror_probability: float | None = None  # that an image is mirrored; None: 0.5
+
+    def __post_init__(self) -> None:
+        if self.mirror == "none" and self.mirror_probability is not None:
+            raise InputError("mirror_probability has no effect with mirror: none; set mirror to words, or remove it")
+
+    @property
+    def mirrored_share(self) -> float:
+        """The probability that an image is mirrored."""
+        if self.mirror == "none":
+            return 0.0
+        return 0.5 if self.mirror_probability is None else self.mirror_probability
 
     def times(self, factor: float) -> Augmentation:
-        """Return these settings, all larger or smaller by a factor; the shares stay below 1."""
-        names = [entry.name for entry in fields(self) if entry.name != "mirror_words"]
+        """Return these settings but mirroring, all larger or smaller by a factor; the shares stay below 1."""
+        names = [entry.name for entry in fields(self) if not entry.name.startswith("mirror")]
         changed = {name: factor * getattr(self, name) for name in names}
-        limited = ("blur", "cutout", "mirror_probability")
-        return replace(self, **changed | {name: min(changed[name], 1.0) for name in limited})
+        return replace(self, **changed | {name: min(changed[name], 1.0) for name in ("blur", "cutout")})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -54,19 +55,7 @@ class DiskCache:
         """Return the data set if it is there."""
         if not self.path.is_dir():
             return None
-        try:
-            tensors = load_file(self.path / _TENSORS, device=str(device))
-            known = json.loads((self.path / _VALUES).read_text(encoding="utf-8"))
-            annotations = [StudyAnnotations.from_json(one) for one in known["annotations"]]
-            columns: dict[str, Column] = dict(known["columns"])
-            columns |= {name: RaggedTensor.of(tensors[name], counts) for name, counts in known["rows"].items()}
-            for name, column in [*columns.items(), ("images", tensors["images"])]:
-                if (count := len(column.counts if isinstance(column, RaggedTensor) else column)) != len(annotations):
-                    raise ValueError(f"{name} has {count} studies and not {len(annotations)}")
-            loaded = LoadedStudies(tensors["images"], known["grid"], columns)
-            return CachedDataset(loaded, annotations, known["available_targets"], known["problems"])
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.path}: the cached studies cannot be read ({error}); remove the folder") from None
+        return _read(self.path, self.path.stat().st_mtime_ns, str(device))
 
     def write(self, data: CachedDataset) -> None:
         """Write a data set, whole or not at all; two processes that do so write the same."""
@@ -86,3 +75,20 @@ class DiskCache:
                 (folder / _VALUES).write_text(json.dumps(known, default=sorted), encoding="utf-8")
         except OSError as error:
             raise OutputError(f"{self.path}: the studies cannot be cached ({error.strerror or error})") from None
+
+
+@lru_cache(maxsize=1)  # the stages of a run read the same studies one after the other
+def _read(path: Path, written_at: int, device: str) -> CachedDataset:
+    try:
+        tensors = load_file(path / _TENSORS, device=device)
+        known = json.loads((path / _VALUES).read_text(encoding="utf-8"))
+        annotations = [StudyAnnotations.from_json(one) for one in known["annotations"]]
+        columns: dict[str, Column] = dict(known["columns"])
+        columns |= {name: RaggedTensor.of(tensors[name], counts) for name, counts in known["rows"].items()}
+        for name, column in [*columns.items(), ("images", tensors["images"])]:
+            if (count := len(column.counts if isinstance(column, RaggedTensor) else column)) != len(annotations):
+                raise ValueError(f"{name} has {count} studies and not {len(annotations)}")
+        loaded = LoadedStudies(tensors["images"], known["grid"], columns)
+        return CachedDataset(loaded, annotations, known["available_targets"], known["problems"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: the cached studies cannot be read ({error}); remove the folder") from None

@@ -93,9 +93,14 @@ def _figure(value: float | None) -> str:
 
 
 def draw_curve(log: Path, path: Path) -> Path | None:
-    """Plot the losses of a log and, if measured, AUROC and pointing accuracy as PNG; None if the log is empty."""
-    from matplotlib.figure import Figure
+    """Plot the losses of a log and, if measured, AUROC and pointing accuracy as PNG.
 
+    None if the log is empty or matplotlib is not installed, as on many machines for training.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
     rows = read_log(log) if log.exists() else []
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for name in dict.fromkeys(name for row in rows for name in row if name not in _OTHER):

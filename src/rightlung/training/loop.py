@@ -23,6 +23,7 @@ from rightlung.core.errors import unknown_name
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.training import setup
+from rightlung.training.augmentation import PIXELS_ONLY
 from rightlung.training.batches import Batches, prefetched, seed_from_key
 from rightlung.training.checkpoint import Checkpoint, checkpoint_files, last_checkpoint, save_checkpoint
 from rightlung.training.distributed import any_process, gather
@@ -102,6 +103,8 @@ class _Training:
         self.rank, self.world_size, self.device = fabric.global_rank, fabric.world_size, str(fabric.device)
         self.gather: Gather | None = gather if self.world_size > 1 else None
         self.batch: TrainingBatch | None = None
+        if recipe.augmentation.mirror == "pixels":
+            progress.tell(PIXELS_ONLY)
         self.entries = setup.open_datasets(recipe, fabric.device, progress)
         self.validation, self.unread = (
             setup.validation_batches(recipe, fabric.device, progress) if self.rank == 0 else ([], ())

@@ -285,7 +285,9 @@ def save_initial_model(recipe: Recipe, model_class: Any, folder: RunFolder, entr
         if start is None:
             model = model_class.create(config, _sample_texts(entries), recipe.seed)
         elif recipe.model.kind is not None:
-            model = model_class.from_encoders(start, config, _sample_texts(entries), recipe.seed)
+            same = type(start) is model_class  # another design of the same kind: what the recipe does not name stays
+            described = _merged(start.to_config(), config) if same else config
+            model = model_class.from_encoders(start, described, _sample_texts(entries), recipe.seed)
         else:  # some fields changed, with the weights that it has
             changed = _merged(start.to_config(), config)
             model = model_class.from_parts(changed, start.tensors(), start.extra_files()) if config else start

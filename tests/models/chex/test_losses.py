@@ -58,10 +58,11 @@ def test_pathology_detection_matches_boxes_and_scores_where_boxes_are_known() ->
         found, targets = tokens.found, to_centres(unit_boxes(2))
         dots = [found.box_tokens[0, 0] @ prompts[0] for prompts in (tokens.positive, tokens.negative)]
         certain = torch.stack(dots, dim=-1).softmax(-1)[:, 0]
-        matched, first = match_boxes(matching_cost(found.boxes[0, 0], targets, certain, found.scores[0, 0]))
+        cost = matching_cost(found.boxes[0, 0], targets, certain, found.scores[0, 0])
+        matched, first = (one[0] for one in match_boxes(cost[None]))
         boxes = box_loss(found.boxes[0, 0], targets[matched]).mean()
         truth = torch.zeros(1, 2, 3)
-        truth[0, 0] = torch.tensor(first).float()
+        truth[0, 0] = first.float()
         focal = focal_loss(found.scores[:1], truth, torch.ones(1, 2, dtype=torch.bool)).mean()
         assert float(chex(given)["pathology_detection"]) == pytest.approx(float(boxes + 3 * focal), rel=1e-5)
 
@@ -76,8 +77,8 @@ def test_anatomy_detection_is_the_mean_over_the_regions_that_are_present() -> No
         terms: list[Tensor] = [box_loss(predicted[n, a], boxes[n, a]) for n, a in ((0, 0), (0, 4), (1, 0), (1, 8))]
         lungs = REGION_NAMES.index("lungs")
         zero = torch.zeros(3)
-        matched, _ = match_boxes(matching_cost(predicted[1, lungs], boxes[1, [0, 8]], zero, zero))
-        terms.append(box_loss(predicted[1, lungs], boxes[1, [0, 8]][matched]))
+        matched, _ = match_boxes(matching_cost(predicted[1, lungs], boxes[1, [0, 8]], zero, zero)[None])
+        terms.append(box_loss(predicted[1, lungs], boxes[1, [0, 8]][matched[0]]))
         assert float(chex(given)["anatomy_detection"]) == pytest.approx(float(torch.cat(terms).mean()), rel=1e-5)
 
 

@@ -144,9 +144,14 @@ def test_matching() -> None:
     assignment. The sum is the same whichever box takes the original: with one target, the first box is "matched first",
     not the best. Ours repeats the matching, as the paper says.
     """
-    assert match_boxes(unit_wave(3, 4, phase=4)) == ([1, 0, 3], [True, True, True])
+    targets, first = match_boxes(unit_wave(3, 4, phase=4)[None])
+    assert (targets.tolist(), first.tolist()) == ([[1, 0, 3]], [[True, True, True]])
     one = unit_wave(3, 1)
-    assert match_boxes(one) == ([0, 0, 0], [False, False, True])  # released: the first box, of cost 0.5
+    targets, first = match_boxes(one[None])
+    assert (targets.tolist(), first.tolist()) == (
+        [[0, 0, 0]],
+        [[False, False, True]],
+    )  # released: the first
     assert one[:, 0].tolist() == pytest.approx([0.5, 0.896666, 0.397784], abs=1e-5)
 
 

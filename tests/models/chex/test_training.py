@@ -26,7 +26,7 @@ STAGES = ("encoders", "detector", "post-decoder", "language", "generator")
 TINY = [
     "data.image_size=64", "data.mask_grid=8", "data.workers=0", "schedule={steps: 2}", "batch_size=4", "log_every=1",
     "data.train=[{source: 'phantom?count=8&seed=11', cached_studies: 8, texts_per_image: 3, phrases_per_image: 3}]",
-    "checkpoint_every=2", "precision=32-true", "ema=0", "augmentation={mirror_probability: 0.5}",
+    "checkpoint_every=2", "precision=32-true", "ema=0", "augmentation={mirror: words}",
     f"encoders:model.config.image={IMAGE}", "encoders:model.config.dimension=16",
     f"encoders:model.config.text={{vocab_size: 200, max_length: 24, summed_layers: 1, options: {BERT}}}",
     f"detector:model.config.detector={DECODER}", f"detector:model.config.post_decoder={DECODER}",

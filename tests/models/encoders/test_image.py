@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.nn.functional import batch_norm, conv2d, max_pool2d, relu
 from transformers import ResNetConfig, ResNetModel
 
-from rightlung.models.encoders.image import ImageEncoder, ImageEncoderConfig, _smooth_positions, torchvision_name
+from rightlung.models.encoders.image import ImageEncoder, ImageEncoderConfig, smooth_positions, torchvision_name
 
 RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16, 32, 64], "depths": [1, 1, 1, 1], "layer_type": "basic"}
 
 
 def test_positions_are_alike_for_neighbours_and_unlike_across_the_image() -> None:
     torch.manual_seed(0)
-    position = torch.nn.functional.normalize(_smooth_positions(256, (20, 20)), dim=0)
+    position = torch.nn.functional.normalize(smooth_positions(256, (20, 20)), dim=0)
     beside = (position[:, :, 1:] * position[:, :, :-1]).sum(0).mean()
     below = (position[:, 1:] * position[:, :-1]).sum(0).mean()
     opposite = (position * position.flip(2)).sum(0)[:, :5].mean()  # the same height on the other side
@@ -29,7 +29,7 @@ def test_positions_are_alike_for_neighbours_and_unlike_across_the_image() -> Non
 @pytest.mark.parametrize("grid", [(20, 20), (4, 7), (19, 10)])
 def test_positions_have_their_grid_and_nothing_in_common(grid: tuple[int, int]) -> None:
     torch.manual_seed(0)
-    position = _smooth_positions(6, grid)
+    position = smooth_positions(6, grid)
     assert position.shape == (6, *grid)
     torch.testing.assert_close(position.mean((1, 2)), torch.zeros(6), atol=1e-6, rtol=0)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rightlung.reproduce.chex.variants import GENERATORS, TOKENS_AND_TARGETS, VARIANTS
+from rightlung.reproduce.chex.variants import FINDINGS, GENERATORS, TOKENS_AND_TARGETS, VARIANTS
 from rightlung.reproduce.plan import Plan, recipe_digest, recipes_of, stage_digests, stage_folders
 from rightlung.reproduce.variants import Job, jobs
 from rightlung.training.recipe import Recipe
@@ -27,6 +27,10 @@ TICKED = {  # pathology boxes, pathology classes, anatomy boxes, anatomy classes
 }
 AFTERWARDS = ("p-only", "no-sent")
 """Variants whose generator learns from regions and sentences afterwards (the daggers of Table 3)."""
+BASELINES = (
+    "detr", "classifier", "mil-adpd", "loc-adpd", "clip", "clip-cropped", "retrieval", "reporter", "image-blind",
+    "transvg",
+)  # fmt: skip
 DETECTOR = ("pathology_detection", "pathology_contrastive", "anatomy_detection", "anatomy_contrastive")
 
 
@@ -70,14 +74,14 @@ def test_without_boxes_no_stage_uses_a_box_or_mask() -> None:
 
 
 def test_generators_differ_in_what_they_are_named_for() -> None:
-    def prefix(slug: str) -> dict[str, object]:
-        return dict(read_stages(recipe_name(slug))["detector"].model.config["prefix"])
+    def prefix(slug: str, stage: str) -> object:
+        return read_stages(recipe_name(slug))[stage].model.config.get("prefix")
 
-    whole = prefix("chex")
-    assert whole == {"length": 5, "hidden_size": 64}
-    assert prefix("linear-projection") == whole | {"hidden_size": 0}
-    assert prefix("layer-shared") == whole | {"shared": True}
-    assert prefix("prefix-1") == whole | {"length": 1}
+    assert prefix("chex", "detector") == {"length": 5, "hidden_size": 64}
+    for slug, changed in (("linear-projection", {"hidden_size": 0}), ("layer-shared", {"shared": True}),
+                          ("prefix-1", {"length": 1})):  # fmt: skip
+        assert prefix(slug, "generator") == changed
+        assert read_stages(recipe_name(slug))["generator"].model.kind == "chex"
     assert tuple(read_stages(recipe_name("no-text-pretraining"))) == tuple(
         name for name in STAGES if name != "language"
     )
@@ -89,11 +93,13 @@ def test_generators_differ_in_what_they_are_named_for() -> None:
 
 
 def test_every_variant_has_a_place_in_the_tables_and_the_planned_seeds() -> None:
-    assert {variant.slug for variant in VARIANTS} == {*TOKENS_AND_TARGETS, *GENERATORS}
+    ablations = {variant.slug for variant in VARIANTS if variant.ablation}
+    assert ablations | {"chex"} == {*TOKENS_AND_TARGETS, *GENERATORS}
+    assert {variant.slug for variant in VARIANTS} - ablations - {"chex"} == {*BASELINES}
     counted = [one.variant.slug for one in jobs(VARIANTS, seeds=3)]
     three = {variant.slug for variant in VARIANTS if counted.count(variant.slug) == 3}
     assert three == {"chex", "no-box", "a-only", "no-sent"}
-    assert len(counted) == 4 * 3 + 11
+    assert len(counted) == 4 * 3 + 11 + len(BASELINES)
 
 
 def test_runs_that_begin_alike_share_their_first_stages(tmp_path: Path) -> None:
@@ -110,3 +116,24 @@ def test_runs_that_begin_alike_share_their_first_stages(tmp_path: Path) -> None:
     assert folders["post-decoder"].path == stage_folders(plan, job("chex"))["post-decoder"].path
     assert folders["generator"].path == tmp_path / "runs" / "no-text-pretraining" / "generator"
     assert recipe_digest(plan, job("chex")) == whole["generator"]
+    assert list(stage_digests(plan, job("prefix-1")).values())[:-1] == list(whole.values())[:-1]
+    assert stage_digests(plan, job("prefix-1"))["generator"] != whole["generator"]
+
+
+@pytest.mark.parametrize("slug", BASELINES)
+def test_baselines_have_the_data_findings_and_image_encoder_of_chex(slug: str) -> None:
+    chex = read_stages(recipe_name("chex"))
+    (recipe,) = list(read_stages(recipe_name(slug)).values())[:1]
+    encoders, detector = chex["encoders"], chex["detector"]
+    assert (recipe.data.image_size, recipe.data.mask_grid) == (encoders.data.image_size, encoders.data.mask_grid)
+    ((own,), (other,)) = recipe.data.train, encoders.data.train
+    assert (own.source, own.cached_studies) == (other.source, other.cached_studies)
+    assert own == other or slug == "transvg"  # which learns from asserted phrases only
+    assert {*recipe.data.targets} - {"report"} == {*encoders.data.targets}
+    assert (recipe.augmentation, recipe.precision) == (encoders.augmentation, encoders.precision)
+    assert {**encoders.model.config["image"]}.items() <= recipe.model.config["image"].items()
+    known = {**recipe.model.config}.get("findings", FINDINGS)
+    assert tuple(known) == FINDINGS == tuple(detector.model.config["findings"])
+    options = {name: value for name, value in recipe.data.target_options.items() if name != "phrases"}
+    assert options == dict(encoders.data.target_options)
+    assert all(tuple(one["findings"]) == FINDINGS for one in options.values())

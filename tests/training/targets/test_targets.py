@@ -29,7 +29,7 @@ from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.setup import check_available, open_datasets
 from rightlung.training.targets import TARGETS, TargetBuilder, target_builders
 from rightlung.training.targets.base import BatchPart, RaggedTensor, StudyFrame
-from rightlung.training.targets.phrases import PhraseTargets, side_swapped_sentences, union_masks
+from rightlung.training.targets.phrases import PhraseTargets, enclosing_boxes, side_swapped_sentences, union_masks
 from tests.training.recipes import quiet, small
 from tests.training.test_batches import DATA, opened
 
@@ -57,6 +57,7 @@ BARE = Study(id="bare", load=lambda: np.full((16, 16), 0.5, dtype=np.float32), p
 OPTIONS = {
     "labels": {"findings": ["Effusion", "edema", "pneumonia", "cardiomegaly", "no finding"]},
     "regions": {"findings": ["pleural effusion", "edema"]},
+    "phrases": {"boxes": True},
 }
 ALL = ("boxes", "regions", "gaze", "labels", "report")
 
@@ -130,6 +131,26 @@ def test_a_mask_without_boxes_has_a_box_around_it() -> None:
     assert batch_of(masked)["boxes"]["boxes"].tolist() == [[0.0, 0.25, 0.5, 0.5]]
 
 
+def test_the_box_of_a_phrase_is_around_all_its_boxes_and_is_mirrored_with_its_words() -> None:
+    effusion = Phrase("Left and right effusion, more on the left.", (EFFUSION, Box(0.0, 0.75, 0.125, 1.0)))
+    study = replace(STUDY, phrases=(replace(effusion, findings={"pleural effusion": P}), Phrase("No edema.")))
+    asked: dict[str, Any] = {"targets": ("phrases",), "phrases_per_image": 2, "positive_share": 1.0}
+    found = batch_of(study, **asked)["phrases"]
+    box = dict(zip(found["texts"], found["boxes"].tolist(), strict=True))
+    assert box[effusion.text] == [0.0, 0.5, 1.0, 1.0]
+    assert found["has_box"].tolist() == [text == effusion.text for text in found["texts"]]
+    mirror = replace(STILL, mirror="words", mirror_probability=1.0)
+    turned = batch_of(replace(study, phrases=STUDY.phrases[:1]), augmentation=mirror, **asked)["phrases"]
+    assert turned["texts"] == ["Small right effusion."]
+    torch.testing.assert_close(turned["boxes"], torch.tensor([[0.0, 0.5, 0.25, 1.0]]))
+    hidden = batch_of(study, phrase_masks="none", **asked)["phrases"]
+    assert not hidden["has_box"].any()
+    gone = batch_of(*(replace(STUDY, id=f"{n}") for n in range(24)), augmentation=replace(STILL, shift=0.9), **asked)
+    kept = gone["phrases"]["boxes"][gone["phrases"]["has_box"]]
+    assert 0 < len(kept) < len(gone["phrases"]["boxes"])
+    assert (kept[:, 2:] > kept[:, :2]).all()
+
+
 def test_regions_have_findings_and_sentences() -> None:
     regions = batch_of(STUDY)["regions"]
     left, right = (IMAGENOME_REGIONS.index(f"{side} lung") for side in ("left", "right"))
@@ -170,13 +191,13 @@ def test_a_mirrored_image_has_all_its_targets_mirrored(augmentation: Augmentatio
 
 def test_an_image_whose_report_has_no_mirror_image_stays() -> None:
     lingula = replace(STUDY, report=Report("Lingular opacity."))
-    found = batch_of(lingula, augmentation=replace(STILL, mirror_probability=1.0))
+    found = batch_of(lingula, augmentation=replace(STILL, mirror="words", mirror_probability=1.0))
     assert found["report"]["texts"] == ["Lingular opacity."]
     torch.testing.assert_close(found["boxes"]["boxes"], torch.tensor([EFFUSION.as_tuple()]))
 
 
 def test_without_mirrored_words_only_the_pixels_and_boxes_are_mirrored() -> None:
-    pixels = replace(STILL, mirror_probability=1.0, mirror_words=False)
+    pixels = replace(STILL, mirror="pixels", mirror_probability=1.0)
     lingula = replace(STUDY, id="lingula", report=Report("Lingular opacity."))
     settings: dict[str, Any] = {"phrases_per_image": 2, "positive_share": 1.0}
     plain = batch_of(STUDY, lingula, augmentation=STILL, **settings)
@@ -283,8 +304,10 @@ def test_a_rendered_study_and_the_same_study_read_have_the_same_annotations_and_
     rendered = next(PhantomLoader(config, 21, 64).batches([range(PHANTOMS)]))
     for masks in rendered.rendering.lesion_masks:  # a study's masks have no specks; nothing else may differ
         masks.copy_(torch.from_numpy(_without_specks(masks.numpy())))
-    column = PhraseTargets().build_from_rendering(rendered, 16)["masks"]
+    built = PhraseTargets(boxes=True).build_from_rendering(rendered, 16)
+    column, boxes = built["masks"], built["boxes"]
     assert isinstance(column, RaggedTensor)
+    assert isinstance(boxes, RaggedTensor)
     studies = open_source(f"phantom?count={PHANTOMS}&seed=21&size=64" if read == "phantom" else written)
     sided = located = 0
     for number, study in enumerate(studies):
@@ -294,7 +317,8 @@ def test_a_rendered_study_and_the_same_study_read_have_the_same_annotations_and_
         for name in ("id", "report", "present", "absent", "uncertain", "positive_findings"):
             assert getattr(one, name) == getattr(other, name), name
         frame = StudyFrame(64, 16, Extent(), locations)
-        own = RaggedTensor.of(PhraseTargets().build(study, other, frame)["masks"], [len(locations)])
+        read_columns = PhraseTargets(boxes=True).build(study, other, frame)
+        own, own_boxes = (RaggedTensor.of(read_columns[name], [len(locations)]) for name in ("masks", "boxes"))
         pairs = [
             (mine.locations, theirs.locations) for mine, theirs in zip(one.sentences, other.sentences, strict=True)
         ]
@@ -308,6 +332,8 @@ def test_a_rendered_study_and_the_same_study_read_have_the_same_annotations_and_
             parts = [union_masks(column.select([number]), [(0, (one,))], 16, CPU) for one in lesions]
             union = union_masks(column.select([number]), [(0, lesions)], 16, CPU)
             read_union = union_masks(own, [(0, phrases)], 16, CPU)
+            around = enclosing_boxes(boxes.select([number]), [(0, lesions)], CPU)
+            torch.testing.assert_close(around, enclosing_boxes(own_boxes, [(0, phrases)], CPU))
             if len(parts) < 2:
                 assert torch.equal(union, read_union)
             else:  # lesions that share a cell may overlap there or not

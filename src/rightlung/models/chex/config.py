@@ -71,6 +71,8 @@ class ChexConfig:
       the image encoder, counted from the input, that are frozen with its embeddings.
     - ``findings_per_batch``, ``regions_per_batch``, ``negative_findings``: subsampling of tokens (D.3, Eq. 7).
     - ``box_queries``, ``both_queries``: shares of images whose regions are asked by a box, or by a name and a box.
+    - ``boxes_from_labels``: in images whose boxes are not known, losses of labels and texts also move the predicted
+      boxes. Otherwise boxes learn from boxes only.
     - ``max_generated``: sentences of each kind that the generator learns from in a batch.
     - ``losses``: names in `rightlung.models.chex.losses.LOSSES`. In training, they are those of the recipe.
     """
@@ -95,6 +97,7 @@ class ChexConfig:
     negative_findings: int = 10
     box_queries: float = 0.0
     both_queries: float = 0.0
+    boxes_from_labels: bool = True
     max_generated: int = 32
     losses: tuple[str, ...] = ("pathology_detection", "anatomy_detection")
     save_dtype: Literal["float32", "float16"] = "float32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,12 @@ class PromptDetections:
     box_tokens: Tensor
     tokens: Tensor
 
+    def split(self, counts: Sequence[int]) -> list[PromptDetections]:
+        """Return what was found for the first prompts, the next ones, and so on."""
+        values = self.boxes, self.scores, self.box_tokens, self.tokens
+        parts = (torch.split(value, list(counts), dim=1) for value in values)
+        return [PromptDetections(*own) for own in zip(*parts, strict=True)]
+
 
 class PromptDetector(nn.Module):
     """Box tokens, conditioned on a prompt, search the patches of an image; features are pooled where they end up.
@@ -47,11 +54,15 @@ class PromptDetector(nn.Module):
         self.roi_projection = nn.Sequential(nn.LayerNorm(size), mlp(size, hidden, size, dropout=dropout))
         self.score_head = mlp(size, size, 1, dropout=dropout, last_dropout=False)
 
-    def forward(self, prompts: Tensor, patches: Tensor) -> PromptDetections:
-        """Find prompts (n, q, d) among patches (n, d, rows, cols), all prompts of all images at once."""
+    def forward(self, prompts: Tensor, patches: Tensor, fixed: Tensor | None = None) -> PromptDetections:
+        """Find prompts (n, q, d) among patches (n, d, rows, cols), all prompts of all images at once.
+
+        ``fixed`` (n,) bool are images in which losses of the features do not move the boxes.
+        """
         found = self.decode(prompts, patches)
         boxes = self.box_head(found).float().sigmoid()
-        pooled = self.pool(boxes, patches)
+        places = boxes if fixed is None else torch.where(fixed[:, None, None, None], boxes.detach(), boxes)
+        pooled = self.pool(places, patches)
         if self.training:
             skipped = torch.rand(found.shape[:3], device=found.device) < self.skip_probability
             pooled = pooled + skipped[..., None] * self.skip_dropout(found)

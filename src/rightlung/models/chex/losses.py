@@ -20,9 +20,11 @@ from rightlung.lexicon import IMAGENOME_REGIONS, REGIONS, canonical_finding, neg
 from rightlung.models.base import TrainingBatch
 from rightlung.models.chex.boxes import to_centres
 from rightlung.models.chex.contrastive import (
+    PATHOLOGY_TEMPERATURE,
     global_contrast,
     match_probability,
     pathology_contrast,
+    prompt_probability,
     region_contrast,
     sentence_contrast,
 )
@@ -38,6 +40,7 @@ SCORE_WEIGHT = 3.0
 REGION_NAMES = tuple(REGIONS)
 """The 29 regions of Chest ImaGenome, and regions that consist of two of them, such as "lungs"."""
 PARTS_OF_REGION = [[IMAGENOME_REGIONS.index(part) for part in REGIONS[name].parts or (name,)] for name in REGION_NAMES]
+"""The numbers of each region's parts among the 29; most are their own only part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,14 @@ class AnatomyTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceTokens:
-    """The ``s`` sentences of a batch, sorted into (n, k) slots: prompts (s, d) and what is found."""
+class SentencePrompts:
+    """The ``s`` sentences of a batch as prompts (s, d), sorted into (n, k) slots of the images."""
 
     images: Tensor  # (s,)
     slots: Tensor  # (s,)
     prompts: Tensor  # (s, d)
     wordings: Tensor  # (s,) equal for equal texts
-    found: PromptDetections  # (n, k, ...)
+    queries: Tensor  # (n, k, d)
 
     def of(self, values: Tensor) -> Tensor:
         """Return the values (s, ...) of the sentences from (n, k, ...)."""
@@ -91,50 +94,44 @@ class ChexStep:
         return encoded
 
     @cached_property
-    def pathology(self) -> PathologyTokens:
-        """The pathology tokens: a prompt for each finding, in one of its wordings."""
+    def found(self) -> dict[str, PromptDetections]:
+        """What is found for the prompts of each kind that the losses need; the detector is called once for all."""
+        kinds = {
+            "pathology": lambda: self.finding_prompts[1].expand(len(self.batch), -1, -1),
+            "anatomy": lambda: self.region_prompts[1].expand(len(self.batch), -1, -1),
+            "sentence": lambda: self.sentence_prompts.queries,
+        }
+        needed = [kind for kind in kinds if any(name.startswith(kind) for name in self.config.losses)]
+        queries = [kinds[kind]() for kind in needed]
+        fixed = None if self.config.boxes_from_labels else ~self.batch.target("boxes")["has_boxes"]
+        found = self.model.detector(torch.cat(queries, dim=1), self.images.patch_embeddings, fixed)
+        return dict(zip(needed, found.split([own.shape[1] for own in queries]), strict=True))
+
+    @cached_property
+    def finding_prompts(self) -> tuple[list[int], Tensor, Tensor]:
+        """Findings drawn from the model's, and their positive and negative prompts (c, d), in one of the wordings."""
         chosen = self.draw(len(self.config.findings), self.config.findings_per_batch)
         positive, negative = (
             self.model.prompt_embeddings([self.pick(prompts(self.config.findings[one])) for one in chosen])
             for prompts in (positive_prompts, negative_prompts)
         )
-        queries = positive.expand(len(self.batch), -1, -1)
-        return PathologyTokens(chosen, positive, negative, self.model.detector(queries, self.images.patch_embeddings))
+        return chosen, positive, negative
 
     @cached_property
-    def anatomy(self) -> AnatomyTokens:
-        """The anatomy tokens. For some images, regions are asked by box, or by name and box, instead of by name."""
-        target, count = self.batch.target("regions"), len(self.batch)
+    def region_prompts(self) -> tuple[list[int], Tensor]:
+        """Regions that are drawn, and their names as prompts (a, d)."""
         chosen = self.draw(len(REGION_NAMES), self.config.regions_per_batch)
-        names = self.model.prompt_embeddings([REGION_NAMES[one] for one in chosen]).expand(count, -1, -1)
-        patches = self.images.patch_embeddings
-        found = self.model.detector(names, patches)
-        kinds = torch.rand(count, generator=self.generator).to(patches.device)
-        by_box = kinds < self.config.box_queries
-        by_both = ~by_box & (kinds < self.config.box_queries + self.config.both_queries)
-        single = torch.tensor([len(PARTS_OF_REGION[one]) == 1 for one in chosen], device=patches.device)
-        parts = [PARTS_OF_REGION[one] for one in chosen]
-        present = torch.stack([target["present"][:, own].all(1) for own in parts], dim=1)
-        asked = present & (single | ~(by_box | by_both)[:, None])
-        features = found.tokens
-        if self.config.box_queries or self.config.both_queries:
-            boxes = to_centres(target["boxes"][:, [own[0] for own in parts]])
-            at_box = self.model.detector.at_boxes(boxes, patches)
-            at_both = self.model.detector.at_boxes(boxes, patches, names)
-            features = torch.where(by_box[:, None, None], at_box, features)
-            features = torch.where(by_both[:, None, None], at_both, features)
-        return AnatomyTokens(chosen, found, features, ~(by_box | by_both), asked)
+        return chosen, self.model.prompt_embeddings([REGION_NAMES[one] for one in chosen])
 
     @cached_property
-    def anatomy_features(self) -> Tensor:
-        """The regions' features (n, a, d) after the post decoder."""
-        tokens = self.anatomy
-        has_boxes = tokens.by_text[:, None].expand(tokens.asked.shape)
-        return self.model.look_again(tokens.features, tokens.found.box_tokens, has_boxes, self.images)
+    def region_parts(self) -> Tensor:
+        """The two parts (a, 2) of the regions that are drawn; those with a single part have it twice."""
+        parts = [PARTS_OF_REGION[one] for one in self.region_prompts[0]]
+        return torch.tensor([[own[0], own[-1]] for own in parts], device=self.batch.images.device)
 
     @cached_property
-    def sentences(self) -> SentenceTokens:
-        """The sentence tokens: the texts of the batch."""
+    def sentence_prompts(self) -> SentencePrompts:
+        """The texts of the batch as prompts."""
         texts, images = list(self.batch.texts), list(self.batch.image_of_text)
         if not texts:
             raise InputError("ChEX learns from the sentences of reports, and the batch has no texts")
@@ -147,16 +144,47 @@ class ChexStep:
         rows, columns = torch.tensor(images, device=device), torch.tensor(slots, device=device)
         prompts = self.model.prompt_embeddings(texts)
         queries = prompts.new_zeros(len(self.batch), max(taken), prompts.shape[-1]).index_put((rows, columns), prompts)
-        found = self.model.detector(queries, self.images.patch_embeddings)
         wordings = torch.tensor([numbers[text] for text in texts], device=device)
-        return SentenceTokens(rows, columns, prompts, wordings, found)
+        return SentencePrompts(rows, columns, prompts, wordings, queries)
+
+    @cached_property
+    def pathology(self) -> PathologyTokens:
+        """The pathology tokens: a prompt for each finding."""
+        return PathologyTokens(*self.finding_prompts, self.found["pathology"])
+
+    @cached_property
+    def anatomy(self) -> AnatomyTokens:
+        """The anatomy tokens. For some images, regions are asked by box, or by name and box, instead of by name."""
+        target, count = self.batch.target("regions"), len(self.batch)
+        (chosen, names), found = self.region_prompts, self.found["anatomy"]
+        patches = self.images.patch_embeddings
+        kinds = torch.rand(count, generator=self.generator).to(patches.device)
+        by_box = kinds < self.config.box_queries
+        by_both = ~by_box & (kinds < self.config.box_queries + self.config.both_queries)
+        parts = self.region_parts
+        asked = target["present"][:, parts].all(-1) & ((parts[:, 0] == parts[:, 1]) | ~(by_box | by_both)[:, None])
+        features = found.tokens
+        if self.config.box_queries or self.config.both_queries:
+            boxes = to_centres(target["boxes"][:, parts[:, 0]])
+            at_box = self.model.detector.at_boxes(boxes, patches)
+            at_both = self.model.detector.at_boxes(boxes, patches, names.expand(count, -1, -1))
+            features = torch.where(by_box[:, None, None], at_box, features)
+            features = torch.where(by_both[:, None, None], at_both, features)
+        return AnatomyTokens(chosen, found, features, ~(by_box | by_both), asked)
+
+    @cached_property
+    def anatomy_features(self) -> Tensor:
+        """The regions' features (n, a, d) after the post decoder."""
+        tokens = self.anatomy
+        has_boxes = tokens.by_text[:, None].expand(tokens.asked.shape)
+        return self.model.look_again(tokens.features, tokens.found.box_tokens, has_boxes, self.images)
 
     @cached_property
     def sentence_features(self) -> Tensor:
         """The sentences' features (s, d) after the post decoder."""
-        found = self.sentences.found
+        found = self.found["sentence"]
         has_boxes = torch.ones(found.tokens.shape[:2], dtype=torch.bool, device=found.tokens.device)
-        return self.sentences.of(self.model.look_again(found.tokens, found.box_tokens, has_boxes, self.images))
+        return self.sentence_prompts.of(self.model.look_again(found.tokens, found.box_tokens, has_boxes, self.images))
 
     @cached_property
     def region_sentences(self) -> tuple[list[tuple[int, int]], list[str]]:
@@ -214,63 +242,49 @@ class PathologyDetection(_Loss):
     def forward(self, step: ChexStep) -> Tensor:
         """Return the loss of the batch."""
         target, tokens = step.batch.target("boxes"), step.pathology
-        found = tokens.found
-        findings = [canonical_finding(step.config.findings[one]) for one in tokens.chosen]
-        columns: dict[tuple[int, int], list[int]] = {}
+        found, boxes = tokens.found, to_centres(target["boxes"].float())
+        column = {canonical_finding(step.config.findings[one]): place for place, one in enumerate(tokens.chosen)}
+        own: dict[tuple[int, int], list[int]] = {}
         for box, (image, labels) in enumerate(zip(target["image_indices"], target["labels"], strict=True)):
-            for column, name in enumerate(findings):
-                if name in labels:
-                    columns.setdefault((image, column), []).append(box)
+            for name in column.keys() & labels:
+                own.setdefault((image, column[name]), []).append(box)
         with torch.no_grad():
             certain = match_probability(found.box_tokens, tokens.positive[:, None], tokens.negative[:, None])
-        boxes = to_centres(target["boxes"].float())
-        predicted, of_target, positive = _matched(columns, found.boxes, boxes, certain, found.scores)
-        loss = found.boxes.sum() * 0.0
-        if predicted:
-            index = torch.tensor(predicted, device=boxes.device).T
-            loss = loss + box_loss(found.boxes[tuple(index)], boxes[of_target]).mean()
-        truth = torch.zeros_like(found.scores)
-        if positive:
-            truth[tuple(torch.tensor(positive, device=boxes.device).T)] = 1.0
+        truth, losses = torch.zeros_like(found.scores), [found.boxes.sum()[None] * 0.0]
+        for count in sorted({len(numbers) for numbers in own.values()}):
+            some = {place: numbers for place, numbers in own.items() if len(numbers) == count}
+            places, numbers = (torch.tensor(list(given), device=boxes.device) for given in (some, some.values()))
+            loss, first = _matched(places, numbers, found.boxes, boxes, certain, found.scores)
+            losses.append(loss.flatten())
+            truth[tuple(places.T)] = first.to(truth.dtype)
+        total = torch.cat(losses).sum() / max(1, sum(map(len, losses)) - 1)
         # A finding that a source does not know has no boxes there, and is not absent either.
         known = target["has_boxes"][:, None] & ~step.labels.isnan()
         if bool(known.any()):
-            loss = loss + SCORE_WEIGHT * focal_loss(found.scores, truth, known)[known].mean()
-        return loss
+            total = total + SCORE_WEIGHT * focal_loss(found.scores, truth, known)[known].mean()
+        return total
 
 
 def _matched(
-    columns: dict[tuple[int, int], list[int]],
+    places: Tensor,
+    numbers: Tensor,
     predicted: Tensor,
     boxes: Tensor,
     certain: Tensor | None = None,
     scores: Tensor | None = None,
-) -> tuple[list[tuple[int, int, int]], list[int], list[tuple[int, int, int]]]:
-    """Match the predicted boxes (n, q, m, 4) of each (image, column) with its targets, numbers of ``boxes`` (b, 4).
+) -> tuple[Tensor, Tensor]:
+    """Match the predicted boxes (n, q, m, 4) of ``places`` (k, 2), pairs of image and prompt, with t targets each.
 
-    Return the places of the predicted boxes, the target of each, and the places that were matched in the first round.
-    The costs of all pairs are computed at once.
+    ``numbers`` (k, t) are those of the targets among ``boxes`` (b, 4). Return the losses (k, m) of the predicted boxes,
+    and which of them (k, m) were matched in the first round.
     """
-    if not columns:
-        return [], [], []
-    places = torch.tensor(list(columns), device=boxes.device).T
-    most = max(map(len, columns.values()))
-    padded = torch.tensor([[*own, *([own[0]] * (most - len(own)))] for own in columns.values()], device=boxes.device)
+    images, prompts = places.unbind(1)
+    own = predicted[images, prompts]
+    zero = torch.zeros_like(own[..., 0])
     with torch.no_grad():
-        own, targets = predicted[tuple(places)], boxes[padded]
-        zero = torch.zeros_like(own[..., 0])
-        by_class = zero if certain is None else certain[tuple(places)]
-        costs = matching_cost(own, targets, by_class, zero if scores is None else scores[tuple(places)]).cpu().numpy()
-    found: list[tuple[int, int, int]] = []
-    of_target: list[int] = []
-    positive: list[tuple[int, int, int]] = []
-    for ((image, column), numbers), cost in zip(columns.items(), costs, strict=True):
-        chosen, first = match_boxes(cost[:, : len(numbers)])
-        for number, (one, in_first) in enumerate(zip(chosen, first, strict=True)):
-            found.append((image, column, number))
-            of_target.append(numbers[one])
-            positive += [(image, column, number)] if in_first else []
-    return found, of_target, positive
+        beliefs = [zero if one is None else one[images, prompts] for one in (certain, scores)]
+        target, first = match_boxes(matching_cost(own, boxes[numbers], *beliefs))
+    return box_loss(own, boxes[numbers.gather(1, target)]), first
 
 
 class PathologyContrastive(_Loss):
@@ -282,6 +296,39 @@ class PathologyContrastive(_Loss):
         return pathology_contrast(tokens.found.tokens, tokens.positive, tokens.negative, step.labels)
 
 
+class PathologyProbability(_Loss):
+    """Focal loss of the probability that detection uses: the softmax of a finding's positive and negative prompt.
+
+    Not in the paper. Eq. 6 compares a token with the prompts of all findings, and so learns slowly to tell "effusion"
+    from "no effusion".
+    """
+
+    def forward(self, step: ChexStep) -> Tensor:
+        """Return the loss of the batch."""
+        tokens = step.pathology
+        present = prompt_probability(tokens.found.tokens, tokens.positive, tokens.negative, PATHOLOGY_TEMPERATURE)
+        return _label_loss(present, step.labels, ~step.labels.isnan())
+
+
+class PathologyScore(_Loss):
+    """Box scores of images that have labels but no boxes: that of the best box of a finding follows the label.
+
+    Not in the paper, whose scores learn from boxes alone. It lets scores learn from data sets without boxes.
+    """
+
+    def forward(self, step: ChexStep) -> Tensor:
+        """Return the loss of the batch."""
+        known = ~step.batch.target("boxes")["has_boxes"][:, None] & ~step.labels.isnan()
+        return _label_loss(step.pathology.found.scores.amax(-1), step.labels, known)
+
+
+def _label_loss(scores: Tensor, labels: Tensor, known: Tensor) -> Tensor:
+    """Return the mean focal loss of scores (n, c) with labels where these are known."""
+    truth = torch.where(known, labels, 0.0)[..., None]
+    losses = focal_loss(scores[..., None], truth, known)[..., 0]
+    return torch.where(known, losses, 0.0).sum() / known.sum().clamp_min(1)
+
+
 class AnatomyDetection(_Loss):
     """Box loss of the regions: all boxes of a region with its box, or matched with the boxes of its two parts."""
 
@@ -289,18 +336,14 @@ class AnatomyDetection(_Loss):
         """Return the loss of the batch."""
         target, tokens = step.batch.target("regions"), step.anatomy
         boxes = to_centres(target["boxes"].float())
-        regions = boxes.shape[1]
-        present = torch.stack([target["present"][:, PARTS_OF_REGION[one]].all(1) for one in tokens.chosen], dim=1)
-        columns = {
-            (image, column): [image * regions + part for part in PARTS_OF_REGION[tokens.chosen[column]]]
-            for image, column in present.nonzero().tolist()
-        }
-        flat = boxes.flatten(0, 1)
-        predicted, of_target, _ = _matched(columns, tokens.found.boxes, flat)
-        if not predicted:
-            return tokens.found.boxes.sum() * 0.0
-        index = torch.tensor(predicted, device=boxes.device).T
-        return box_loss(tokens.found.boxes[tuple(index)], flat[of_target]).mean()
+        losses = [tokens.found.boxes.sum()[None] * 0.0]
+        parts = step.region_parts
+        present, single = target["present"][:, parts].all(-1), parts[:, 0] == parts[:, 1]
+        for count, some in ((1, present & single), (2, present & ~single)):
+            places = some.nonzero()
+            numbers = places[:, :1] * boxes.shape[1] + parts[places[:, 1], :count]
+            losses.append(_matched(places, numbers, tokens.found.boxes, boxes.flatten(0, 1))[0].flatten())
+        return torch.cat(losses).sum() / max(1, sum(map(len, losses)) - 1)
 
 
 class AnatomyContrastive(_Loss):
@@ -319,7 +362,7 @@ class AnatomyContrastive(_Loss):
                 f"name the same findings; got {len(names)} and {given.shape[-1]}"
             )
         # A region of two parts has what one of them has.
-        labels = torch.stack([_any_part(given[:, PARTS_OF_REGION[one]]) for one in tokens.chosen], dim=1)
+        labels = _any_part(given[:, step.region_parts])
         labels = torch.where(tokens.asked[..., None], labels, torch.nan)
         there = (labels == 1).flatten(0, 1).any(0)
         negative = (~there).nonzero()[:, 0]
@@ -334,8 +377,8 @@ class AnatomyContrastive(_Loss):
 
 
 def _any_part(labels: Tensor) -> Tensor:
-    """Return the labels (n, c) of regions with parts (n, p, c): 1 if one part has it, NaN if that is not known."""
-    present, unknown = (labels == 1).any(1), labels.isnan().any(1)
+    """Return the labels (n, a, c) of regions with parts (n, a, p, c): 1 if one part has it, NaN if not known."""
+    present, unknown = (labels == 1).any(2), labels.isnan().any(2)
     return torch.where(present, 1.0, torch.where(unknown, torch.nan, 0.0))
 
 
@@ -366,10 +409,10 @@ class SentenceTokenContrastive(_Loss):
 
     def forward(self, step: ChexStep) -> Tensor:
         """Return the loss of the batch."""
-        tokens = step.sentences
+        sentences = step.sentence_prompts
         after = "post_decoder" in step.config.trained
-        features = step.sentence_features if after else tokens.of(tokens.found.tokens)
-        return sentence_contrast(features, tokens.prompts, tokens.images, tokens.wordings)
+        features = step.sentence_features if after else sentences.of(step.found["sentence"].tokens)
+        return sentence_contrast(features, sentences.prompts, sentences.images, sentences.wordings)
 
 
 class SentenceGeneration(_Loss):
@@ -386,7 +429,7 @@ class SentenceMse(_Loss):
 
     def forward(self, step: ChexStep) -> Tensor:
         """Return the loss of the batch."""
-        return _squared_distance(step.sentence_features, step.sentences.prompts)
+        return _squared_distance(step.sentence_features, step.sentence_prompts.prompts)
 
 
 class MeanPatchContrastive(_Loss):
@@ -400,13 +443,14 @@ class MeanPatchContrastive(_Loss):
         patches = step.images.patch_embeddings.mean((2, 3))
         if not own:
             return patches.sum() * 0.0
-        embedded = torch.split(
-            step.model.prompt_embeddings([text for texts in own.values() for text in texts]),
-            [len(texts) for texts in own.values()],
-        )
-        wordings = [set(texts) for texts in own.values()]
-        same = torch.tensor([[one == other for other in wordings] for one in wordings], device=patches.device)
-        return global_contrast(patches[list(own)], torch.stack([texts.mean(0) for texts in embedded]), same)
+        embedded = step.model.prompt_embeddings(step.batch.texts)
+        rows = torch.tensor(step.batch.image_of_text, device=patches.device)
+        counts = torch.bincount(rows, minlength=len(step.batch)).clamp_min(1)
+        means = embedded.new_zeros(len(step.batch), embedded.shape[-1]).index_add(0, rows, embedded) / counts[:, None]
+        numbers: dict[frozenset[str], int] = {}
+        wordings = [numbers.setdefault(frozenset(texts), len(numbers)) for texts in own.values()]
+        of_image = torch.tensor(wordings, device=patches.device)
+        return global_contrast(patches[list(own)], means[list(own)], of_image[:, None] == of_image)
 
 
 class LanguagePretraining(_Loss):
@@ -430,6 +474,8 @@ def _squared_distance(features: Tensor, prompts: Tensor) -> Tensor:
 LOSSES: dict[str, type[Any]] = {
     "pathology_detection": PathologyDetection,
     "pathology_contrastive": PathologyContrastive,
+    "pathology_probability": PathologyProbability,
+    "pathology_score": PathologyScore,
     "anatomy_detection": AnatomyDetection,
     "anatomy_contrastive": AnatomyContrastive,
     "anatomy_generation": AnatomyGeneration,

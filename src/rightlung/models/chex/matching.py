@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import permutations
+
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -12,6 +15,8 @@ from rightlung.models.chex.boxes import to_corners
 
 L1_WEIGHT, GIOU_WEIGHT = 5.0, 2.0
 """Weights of the two terms of the box loss (Eq. 4)."""
+MAX_ORDERS = 1000
+"""Assignments are tried in all orders up to so many."""
 
 
 def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
@@ -44,24 +49,42 @@ def matching_cost(boxes: Tensor, targets: Tensor, probabilities: Tensor, scores:
     return cost - (probabilities + 3 * scores)[..., None]
 
 
-def match_boxes(cost: Tensor) -> tuple[list[int], list[bool]]:
-    """Match every one of m predicted boxes with a target, by the costs (m, t) of the pairs.
+def match_boxes(costs: Tensor) -> tuple[Tensor, Tensor]:
+    """Match every one of m predicted boxes with a target, for k prompts at once, by the costs (k, m, t) of the pairs.
 
     Hungarian matching is repeated with the boxes that are left over, and with all targets, until none is left. Return
-    the target of each box, and whether it was matched in the first round. (The released code solves a single assignment
-    with copies of the targets, in which the box that counts as matched first is arbitrary.)
+    the target (k, m) of each box, and whether it was matched in the first round. (The released code solves a single
+    assignment with copies of the targets, in which the box that counts as matched first is arbitrary.)
     """
-    costs = cost.detach().cpu().numpy() if isinstance(cost, Tensor) else cost
-    if costs.shape[1] == 1:  # as of most regions
-        return [0] * len(costs), [row == int(costs.argmin()) for row in range(len(costs))]
-    target, first = [0] * len(costs), [False] * len(costs)
-    left, rounds = np.arange(len(costs)), 0
-    while len(left):
-        rows, columns = linear_sum_assignment(costs[left])
-        for row, column in zip(left[rows], columns, strict=True):
-            target[row], first[row] = int(column), rounds == 0
-        left, rounds = np.delete(left, rows), rounds + 1
+    count, boxes, targets = costs.shape
+    target = torch.zeros(count, boxes, dtype=torch.long, device=costs.device)
+    first = torch.zeros(count, boxes, dtype=torch.bool, device=costs.device)
+    left = torch.arange(boxes, device=costs.device).expand(count, -1)
+    while left.shape[1]:
+        rows, columns = assign(costs.gather(1, left[..., None].expand(-1, -1, targets)))
+        target.scatter_(1, left.gather(1, rows), columns)
+        if left.shape[1] == boxes:
+            first.scatter_(1, left.gather(1, rows), True)
+        taken = torch.zeros_like(left).scatter_(1, rows, 1)
+        left = left.gather(1, taken.argsort(dim=1, stable=True)[:, : left.shape[1] - rows.shape[1]])
     return target, first
+
+
+def assign(costs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows and columns (k, min(r, c)) of the assignments of lowest cost, for costs (k, r, c).
+
+    Few rows and columns, as of the boxes of a prompt, are tried in all orders on the device; many are left to SciPy.
+    """
+    count, rows, columns = costs.shape
+    pairs = min(rows, columns)
+    fixed = torch.arange(pairs, device=costs.device)
+    if math.perm(max(rows, columns), pairs) <= MAX_ORDERS:
+        orders = torch.tensor(list(permutations(range(max(rows, columns)), pairs)), device=costs.device)
+        listed = costs[:, orders, fixed] if rows >= columns else costs[:, fixed, orders]
+        best = orders[listed.sum(-1).argmin(1)]
+        return (best, fixed.expand(count, -1)) if rows >= columns else (fixed.expand(count, -1), best)
+    found = np.array([linear_sum_assignment(one) for one in costs.detach().cpu().numpy()])
+    return tuple(torch.from_numpy(found).to(costs.device).unbind(1))  # type: ignore[return-value]
 
 
 def focal_loss(scores: Tensor, targets: Tensor, known: Tensor, gamma: float = 2.0) -> Tensor:

@@ -8,7 +8,7 @@ too). Contrastive losses compare the sentences of one process.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -20,6 +20,7 @@ from torch.nn.functional import normalize
 
 from rightlung.core import Box, Extent, Grounding, Image, InputError, Phrase, Query, Report, ScoredBox
 from rightlung.core.checks import check_text
+from rightlung.core.settings import read_settings
 from rightlung.explain import as_heatmaps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
@@ -31,13 +32,13 @@ from rightlung.models.chex.generator import PostDecoder, SentenceGenerator
 from rightlung.models.chex.losses import LOSSES, ChexStep
 from rightlung.models.chex.reports import ReportSettings, write_report
 from rightlung.models.encoders import ImageEncoder, TextEncoder
-from rightlung.models.encoders.configured import ConfiguredTextModel
+from rightlung.models.encoders.configured import ConfiguredTextModel, config_of_encoders
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.tokenizer import WordTokenizer
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_all
 
-IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE, PROMPTS_AT_ONCE, SENTENCES_AT_ONCE = 16, 256, 64, 128
+IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE, PROMPTS_AT_ONCE, SENTENCES_AT_ONCE = 16, 256, 64, 512
 MAX_NEW_TOKENS = 128
 """The most tokens of a generated sentence (supp. D.1)."""
 GENERATOR_TOKENIZER_FILE = "generator_tokenizer.json"
@@ -53,6 +54,23 @@ class QueryTokens:
     found: PromptDetections
     tokens: Tensor
     has_boxes: Tensor
+
+
+class PromptCache:
+    """Embeddings of texts, each computed once. It starts anew when it holds too many."""
+
+    def __init__(self, most: int = 200_000) -> None:
+        self.most, self.rows, self.table = most, dict[str, int](), torch.zeros(0)
+
+    def embeddings(self, texts: Sequence[str], embed: Callable[[Sequence[str]], Tensor]) -> Tensor:
+        """Return the embeddings (t, d) of texts; ``embed`` makes those that are new."""
+        if len(self.rows) > self.most:
+            self.rows, self.table = {}, torch.zeros(0)
+        if new := [text for text in dict.fromkeys(texts) if text not in self.rows]:
+            made = embed(new)
+            self.table = torch.cat([self.table, made]) if self.rows else made
+            self.rows |= {text: len(self.rows) + number for number, text in enumerate(new)}
+        return self.table[torch.tensor([self.rows[text] for text in texts], device=self.table.device)]
 
 
 class Chex(ConfiguredTextModel):
@@ -78,6 +96,7 @@ class Chex(ConfiguredTextModel):
         self.config = replace(
             config, image=self.image_encoder.config, text=self.text_encoder.config, generator=language
         )
+        self._prompts = PromptCache()
         self.losses = nn.ModuleDict({name: LOSSES[name]() for name in config.losses})
         for part in PARTS:
             self.get_submodule(part).requires_grad_(part in config.trained)
@@ -96,18 +115,30 @@ class Chex(ConfiguredTextModel):
 
     @classmethod
     def from_encoders(cls, start: Any, config: Mapping[str, Any], texts: Iterable[str], seed: int) -> Self:
-        """Return a new model with the image and text encoder of a GLoRIA or CLIP."""
-        if not all(hasattr(start, name) for name in ("image_encoder", "text_encoder", "tokenizer")):
-            raise InputError(f"a chex cannot start from a {type(start).__name__}, which has no image and text encoder")
-        taken = {name: start.to_config()[name] for name in ("image", "text", "dimension")}
-        for name in taken.keys() & config.keys():
-            raise InputError(f"{name}: remove it; it is that of the model to start from")
-        created = cls.create({**config, **taken}, texts, seed)
+        """Return a new model with the image and text encoder of a GLoRIA or CLIP.
+
+        From a ChEX it takes all weights that fit the configuration, and the tokenizers; other weights are new.
+        """
+        if isinstance(start, cls):
+            return cls._redesigned(start, config, seed)
+        created = cls.create({**config, **config_of_encoders(start, config, cls.kind)}, texts, seed)
         model = cls(created.config, start.tokenizer.definition, created.generator.tokenizer.definition)
         for part in ("detector", "post_decoder", "generator"):
             model.get_submodule(part).load_state_dict(created.get_submodule(part).state_dict())
         model.image_encoder.load_state_dict(start.image_encoder.state_dict())
         model.text_encoder.load_state_dict(start.text_encoder.state_dict())
+        return model
+
+    @classmethod
+    def _redesigned(cls, start: Chex, config: Mapping[str, Any], seed: int) -> Self:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            read = read_settings(ChexConfig, config)
+            model = cls(read, start.tokenizer.definition, start.generator.tokenizer.definition)
+        given = start.state_dict()
+        fits = {name: given[name] for name, weight in model.state_dict().items()
+                if name in given and given[name].shape == weight.shape}  # fmt: skip
+        model.load_state_dict(fits, strict=False)
         return model
 
     def extra_files(self) -> dict[str, bytes]:
@@ -137,15 +168,17 @@ class Chex(ConfiguredTextModel):
     # ---------------------------------------------------------------- encoding
 
     def prompt_embeddings(self, texts: Sequence[str]) -> Tensor:
-        """Return the embeddings (t, d) of texts; each distinct text is encoded once."""
-        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        listed = list(rows)
+        """Return the embeddings (t, d) of texts; each distinct text is encoded once, in training once in all."""
+        frozen = self.training and "text_encoder" not in self.config.trained
+        cache = self._prompts if frozen else PromptCache()
+        return cache.embeddings(texts, self._embed)
+
+    def _embed(self, texts: Sequence[str]) -> Tensor:
         encoded = [
-            self.text_encoder(self.tokenizer.encode(listed[begin : begin + TEXT_BATCH_SIZE]).to(self.device))
-            for begin in range(0, len(listed), TEXT_BATCH_SIZE)
+            self.text_encoder(self.tokenizer.encode(texts[begin : begin + TEXT_BATCH_SIZE]).to(self.device))
+            for begin in range(0, len(texts), TEXT_BATCH_SIZE)
         ]
-        embeddings = torch.cat([one.global_embedding for one in encoded])
-        return embeddings[torch.tensor([rows[text] for text in texts], device=self.device)]
+        return torch.cat([one.global_embedding for one in encoded])
 
     def look_again(self, tokens: Tensor, box_tokens: Tensor, has_boxes: Tensor, images: ImageEmbeddings) -> Tensor:
         """Return the features (n, q, d) of regions after the post decoder."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -148,6 +149,7 @@ def contradict(one: str, other: str) -> bool:
     return any(pairs)
 
 
+@lru_cache(maxsize=1 << 14)  # each sentence is compared with all that are kept
 def _stated(text: str) -> dict[str, bool]:
     """Return which findings a sentence affirms (True) or negates (False)."""
     return {name: kind != "negative" for name, kind in read_sentence(text).findings.items()}

@@ -45,6 +45,8 @@ class ClipConfig:
     - ``logit_scale``: the factor on cosines in the loss at the start of training (1 / temperature), which is learned;
       ``max_logit_scale`` is the largest value that it can reach.
     - ``heatmap_shift``: how cosines become a heatmap, one of `rightlung.explain.similarity.SHIFTS`.
+    - ``regions``: a box is embedded as the mean of the patches in it (``pooled``), or by cropping the image to it
+      (``cropped``); the paper of ChEX compares both (supp. E.4).
     - ``losses``: names in ``loss_types``. In training, they are those of the recipe.
     - ``duplicate_texts``: a text with the same words as the image's own is a ``negative`` (CLIP), or is ignored.
     - ``save_dtype``: the number format of saved matrices; vectors are saved in float32.
@@ -58,6 +60,7 @@ class ClipConfig:
     logit_scale: float = 1 / 0.07
     max_logit_scale: float = 100.0
     heatmap_shift: Shift = "minimum"
+    regions: Literal["pooled", "cropped"] = "pooled"
     losses: tuple[str, ...] = ("contrastive",)
     duplicate_texts: Literal["negative", "ignore"] = "negative"
     save_dtype: Literal["float32", "float16"] = "float32"

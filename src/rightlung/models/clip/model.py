@@ -22,7 +22,7 @@ from rightlung.explain import BoxRule, as_heatmaps, boxes_of, shifted
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.clip.config import ClipConfig
 from rightlung.models.clip.losses import LOSSES, ClipLossInputs
-from rightlung.models.dual_encoder import DualEncoder, RegionMode, paired_scores
+from rightlung.models.dual_encoder import DualEncoder, paired_scores
 from rightlung.models.inputs import Images, Phrases, as_list, as_pairs
 
 
@@ -104,19 +104,15 @@ class Clip(DualEncoder):
         return Similarities(self.encode_image(images) @ self.encode_text(texts).T)
 
     def classify(
-        self,
-        images: Images,
-        findings: str | Sequence[str],
-        boxes: Sequence[Box] | None = None,
-        mode: RegionMode = "pooled",
-        multiclass: bool = False,
+        self, images: Images, findings: str | Sequence[str], boxes: Sequence[Box] | None = None, multiclass: bool = False
     ) -> NDArray[np.float32]:
         """Return the probability of each finding, (images, findings), from the findings' prompts.
 
-        It is that of the whole image or, with ``boxes``, of one box in each, whose patches are ``pooled`` or which is
-        ``cropped``. With ``multiclass``, each has exactly one of the findings: the softmax is over them (ChEX, E.4).
+        It is that of the whole image or, with ``boxes``, of one box in each, whose patches are pooled or which is
+        cropped, as the configuration's ``regions`` says. With ``multiclass``, each has exactly one of the findings: the
+        softmax is over them (ChEX, E.4).
         """
-        embeddings = self.encode_image(images) if boxes is None else self.encode_regions(images, boxes, mode)
+        embeddings = self.encode_image(images) if boxes is None else self.encode_regions(images, boxes)
         return self.prompt_probabilities(embeddings, as_list(findings), self.scale.item(), multiclass)
 
     def retrieve_texts(self, images: Images, texts: Sequence[str], count: int | None = None) -> NDArray[np.intp]:

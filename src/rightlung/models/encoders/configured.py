@@ -31,6 +31,16 @@ def check_losses(losses: Sequence[str], known: Collection[str]) -> None:
             raise unknown_name("loss", name, known)
 
 
+def config_of_encoders(start: Any, config: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return ``image``, ``text`` and ``dimension`` of a model whose encoders a new one of a ``kind`` starts from."""
+    if not all(hasattr(start, name) for name in ("image_encoder", "text_encoder", "tokenizer")):
+        raise InputError(f"a {kind} cannot start from a {type(start).__name__}, which has no image and text encoder")
+    taken = {name: start.to_config()[name] for name in ("image", "text", "dimension")}
+    for name in taken.keys() & config.keys():
+        raise InputError(f"{name}: remove it; it is that of the model to start from")
+    return taken
+
+
 def tied_weights(model: nn.Module) -> dict[str, str]:
     """Return the names of weights that are the same tensor as an earlier one, and the name of that one."""
     first: dict[tuple[int, tuple[int, ...]], str] = {}

@@ -108,7 +108,7 @@ class ImageEncoder(nn.Module):
         self.patch_projections = nn.ModuleList(nn.Conv2d(int(shape[1]), dimension, 1, bias=bias) for shape in chosen)
         separate = global_embedding and config.pooling == "separate"
         self.global_projection = nn.Linear(int(pooled.shape[1]), dimension, bias=bias) if separate else None
-        self.position = nn.Parameter(_smooth_positions(dimension, self.grid)) if config.position_embeddings else None
+        self.position = nn.Parameter(smooth_positions(dimension, self.grid)) if config.position_embeddings else None
 
     def forward(self, images: Tensor) -> ImageEmbeddings:
         """Encode images (n, 1, size, size) in 0 to 1."""
@@ -168,7 +168,7 @@ def torchvision_name(name: str) -> str:
     return re.sub(r"layer\.(\d)\.(\w+)", lambda found: f"{kinds[found[2]]}{int(found[1]) + 1}", name)
 
 
-def _smooth_positions(dimension: int, grid: tuple[int, int], waves: int = 4, scale: float = 0.1) -> Tensor:
+def smooth_positions(dimension: int, grid: tuple[int, int], waves: int = 4, scale: float = 0.1) -> Tensor:
     """Return a random vector for each cell, (d, rows, cols), similar for neighbours: a sum of low frequencies."""
     rows, columns = (
         torch.cos(torch.arange(waves)[:, None] * math.pi * (torch.arange(length) + 0.5) / length) for length in grid

@@ -49,6 +49,8 @@ class GloriaConfig:
       attention of the ``sentence``, i.e. of its mean word embedding. This also chooses the attention that the mask
       and hard-negative losses train, and what ``similarity`` (the local one) and ``classify`` (with a no-attention
       token) return.
+    - ``regions``: a box is embedded as the mean of the patches in it (``pooled``), or by cropping the image to it
+      (``cropped``); the paper of ChEX compares both (supp. E.4).
     - ``losses``: names in `rightlung.models.gloria.losses.LOSSES`. In training, they are those of the recipe.
     - ``contrastive_hard_negatives``: add the texts with "left" and "right" exchanged as negatives to the contrastive
       losses.
@@ -65,6 +67,7 @@ class GloriaConfig:
     local_temperature: float = 10.0
     global_temperature: float = 10.0
     heatmap_from: Literal["words", "sentence"] = "words"
+    regions: Literal["pooled", "cropped"] = "pooled"
     losses: tuple[str, ...] = ("local", "global")
     contrastive_hard_negatives: bool = False
     duplicate_texts: Literal["negative", "ignore"] = "negative"

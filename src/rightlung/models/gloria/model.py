@@ -22,7 +22,7 @@ from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.contrastive import cosine_similarity
-from rightlung.models.dual_encoder import PAIR_BATCH_SIZE, DualEncoder, RegionMode, paired_scores
+from rightlung.models.dual_encoder import PAIR_BATCH_SIZE, DualEncoder, paired_scores
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import attend, local_similarity
@@ -147,20 +147,17 @@ class Gloria(DualEncoder):
         return Similarities(global_similarity, local)
 
     def classify(
-        self,
-        images: Images,
-        findings: str | Sequence[str],
-        boxes: Sequence[Box] | None = None,
-        mode: RegionMode = "pooled",
+        self, images: Images, findings: str | Sequence[str], boxes: Sequence[Box] | None = None
     ) -> NDArray[np.float32]:
         """Return a score for each image and finding, (images, findings), from the findings' prompts.
 
         With a no-attention token: one minus the abstention, averaged over the positive prompts. Without: the softmax
         over the mean cosines of the positive and the negative prompts. With ``boxes``, one for each image, it is that
-        of the ``cropped`` box or, for the ``pooled`` patches of the box, always the softmax.
+        of the image cropped to the box or, if the configuration's ``regions`` is ``pooled``, the softmax for the
+        patches in the box.
         """
         images, findings = as_images(images), as_list(findings)
-        if boxes is not None and mode == "pooled":
+        if boxes is not None and self.config.regions == "pooled":
             regions = self.encode_regions(images, boxes)
             return self.prompt_probabilities(regions, findings, self.config.global_temperature)
         if boxes is not None:

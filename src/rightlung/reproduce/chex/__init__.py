@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rightlung.explain import BoxRule
 from rightlung.measuring.protocols import Protocol
-from rightlung.reproduce.chex.measuring import measure_more
+from rightlung.reproduce.chex.measuring import ask_more, measure_more
 from rightlung.reproduce.chex.page import make_page
-from rightlung.reproduce.chex.variants import VARIANTS, quick_changes
+from rightlung.reproduce.chex.variants import FINDINGS, VARIANTS, quick_changes
 from rightlung.reproduce.papers import Paper
 from rightlung.reproduce.sanity import SanityCheck
 from rightlung.results.measured import Measured
@@ -19,7 +20,7 @@ PROTOCOL = Protocol(
     ("exact", "regions", "trimmed"),
     (
         "auroc", "average_precision", "pointing", "peak_on_side", "grid_entropy", "abstention", "similarity_global",
-        "similarity_local", "sentence_map",
+        "similarity_local",
     ),
     pixels=224,
     conditions=("none",),
@@ -41,11 +42,14 @@ PAPER = Paper(
     summary="ChEX (Müller et al., ECCV 2024): what do boxes, labels and sentences contribute, and does it do as asked?",
     variants=VARIANTS,
     protocol=PROTOCOL,
-    source="phantom?count=600&seed=17",
+    source="phantom?count=300&seed=17&size=224",
     quick_source="phantom?count=10&seed=13&size=96",
     quick_changes=quick_changes,
     sanity_checks=_sanity_checks,
     page=make_page,
     queries=("phrases", "regions", "image"),
+    findings=FINDINGS,
+    boxes=BoxRule(score="box"),
+    ask_more=ask_more,
     measure_more=measure_more,
 )

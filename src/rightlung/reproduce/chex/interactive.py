@@ -249,7 +249,8 @@ class Interactive:
     """The answers of a model: one row for each box and question, and the regional bias.
 
     A row has ``study``, ``patient``, ``finding``, ``place`` (of the box), ``query`` (a name of `prompts_for` or
-    `queries_for`), ``text`` and the scores; ``sentence`` for descriptions; ``error`` if there is no answer.
+    `queries_for`), ``text`` and the scores; ``target`` (the box, four numbers) and ``boxes`` (those found, each with
+    its score) or, for descriptions, ``sentence``; ``error`` if there is no answer.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -286,7 +287,7 @@ def ask_interactively(
     studies: Iterable[Study],
     findings: Sequence[str] = FINDINGS,
     *,
-    batch_size: int = 32,
+    batch_size: int = 256,
     total: int | None = None,
     progress: Progress = no_progress,
 ) -> Interactive:
@@ -340,8 +341,14 @@ def _add(asked: Interactive, one: _Asked, answer: dict[str, Any] | NoAnswer) -> 
     if isinstance(answer, NoAnswer):
         row["error"] = answer.reason
     elif "grounding" in answer:
-        row |= box_scores(one.found, answer["grounding"].boxes)
+        boxes = answer["grounding"].boxes
+        row |= box_scores(one.found, boxes) | {"target": _corners(one.found.box)}
+        row["boxes"] = [[*_corners(found.box), round(found.score, 4)] for found in boxes]
     else:
         sentence = " ".join(sentence.text for sentence in answer["sentences"])
         row |= {"sentence": sentence} | sentence_scores(one.finding, sentence)
     asked.rows.append(row)
+
+
+def _corners(box: Box) -> list[float]:
+    return [round(corner, 4) for corner in box.as_tuple()]

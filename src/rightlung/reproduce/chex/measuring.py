@@ -19,15 +19,18 @@ import pyarrow.parquet as pq
 
 from rightlung.asking.answerer import Answerer, NoAnswer
 from rightlung.asking.questions import Question
-from rightlung.core import Query, Study
-from rightlung.core.files import write_json, write_whole
+from rightlung.core import Box, Query, Study
+from rightlung.core.files import read_json, write_json, write_whole
 from rightlung.core.progress import Progress
 from rightlung.lexicon import REGIONS
-from rightlung.measuring import Protocol, find_protocol, measure, write_instances
+from rightlung.measuring import Protocol, Targets, find_protocol, measure, write_instances
 from rightlung.models.base import Describer, Grounder, Reporter
-from rightlung.predictions import IMAGE_QUERY, Batch, Key, Prediction, open_predictions
-from rightlung.predictions.prediction import region_query
+from rightlung.predictions import IMAGE_QUERY, Key, Prediction, open_predictions
+from rightlung.predictions.batch import to_table
+from rightlung.predictions.prediction import PHRASE_QUERY, box_query, region_query
+from rightlung.predictions.schema import MAP_COLUMNS, VERSION_KEY
 from rightlung.reproduce.chex.interactive import STUDIES_AT_ONCE, ask_interactively
+from rightlung.reproduce.chex.variants import FINDINGS
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.studies import open_source
 
@@ -54,9 +57,16 @@ TASKS: Mapping[str, MeasuredTask] = {
     ),
     "od": MeasuredTask("OD", find_protocol("chex-od"), "vindr", ("map",)),
     "rc": MeasuredTask("RC", find_protocol("chex-rc"), "cig", ("finding_auroc_weighted",)),
+    "rc-boxes": MeasuredTask(
+        "RC of findings", replace(find_protocol("chex-rc"), queries=("box",)), "ms-cxr", ("finding_auroc",)
+    ),
     "re": MeasuredTask("RE", _RE, "cig", _RE.measures),
+    "re-boxes": MeasuredTask("RE of findings", replace(_RE, queries=("box",)), "ms-cxr", _RE.measures),
     "rg": MeasuredTask("RG", _RG, "mimic", _RG.measures),
 }  # fmt: skip
+QUESTIONS_AT_ONCE = 512
+ANSWERS = "answers"
+"""The name of the predictions file with a model's answers, without maps."""
 BY_NAME = "re-by-name"
 PROMPT_SETS = {
     f"prompts-{regions}-{findings}": {"regions": regions, "findings": findings}
@@ -68,27 +78,80 @@ WHOLE = "chex"
 """The run of which all sets of prompts are measured."""
 
 
-def measure_more(model: object, predictions: Path, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
-    """Measure the tasks and the interactive questions of a model, and write their tables to a folder."""
+def ask_more(model: object, predictions: Path, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
+    """Keep the answers of a model without their maps, and ask what else needs the model."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, task in TASKS.items():
-        _write(folder / f"{name}.parquet", open_predictions(predictions).batches(), prepared, task.protocol)
-    if isinstance(model, Describer):
-        asked = partial(_by_name, model)
-        _write(folder / f"{BY_NAME}.parquet", _batches(asked, prepared.source), prepared, _RE)
-    if isinstance(model, Reporter) and folder.name == WHOLE:
+    _keep_answers(predictions, folder / f"{ANSWERS}.parquet")
+    if "boxes" in Answerer(model).queries:
+        _ask(folder / f"{ANSWERS}-boxes.parquet", partial(_at_boxes, model, prepared.targets), prepared)
+    if folder.name == WHOLE and isinstance(model, Describer):
+        _ask(folder / f"{ANSWERS}-{BY_NAME}.parquet", partial(_by_name, model), prepared)
+    if folder.name == WHOLE and isinstance(model, Reporter):
         for number, (name, settings) in enumerate(PROMPT_SETS.items()):
             progress("reports by sets of prompts", number, len(PROMPT_SETS))
-            asked = partial(_reports, model, settings)
-            _write(folder / f"{name}.parquet", _batches(asked, prepared.source), prepared, _RG)
-    if isinstance(model, Grounder | Describer):
+            _ask(folder / f"{ANSWERS}-{name}.parquet", partial(_reports, model, settings), prepared)
+    if isinstance(model, Grounder) and isinstance(model, Describer):
         _write_interactive(model, prepared, folder, progress)
 
 
-def _write(path: Path, batches: Iterable[Batch], prepared: PreparedStudies, protocol: Protocol) -> None:
-    applied = protocol.applied_to(prepared.targets)
-    if (table := measure(batches, prepared.targets, applied)).num_rows:
-        write_instances(path, table, applied, path.parent.name)
+def measure_more(prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
+    """Measure the kept answers of a model, one table for each task, unless that is done."""
+    wanted = {
+        name: (f"{ANSWERS}-boxes" if name.endswith("-boxes") else ANSWERS, task.protocol)
+        for name, task in TASKS.items()
+    }
+    wanted |= {BY_NAME: (f"{ANSWERS}-{BY_NAME}", _RE)}
+    wanted |= {name: (f"{ANSWERS}-{name}", _RG) for name in PROMPT_SETS}
+    targets, mark = _with_findings(prepared.targets), folder / "tasks.json"
+    done = read_json(mark) if mark.is_file() else {}
+    for number, (name, (file, protocol)) in enumerate(wanted.items()):
+        answers, applied = folder / f"{file}.parquet", protocol.applied_to(targets)
+        if not answers.is_file() or done.get(name) == applied.hash:
+            continue
+        progress(f"{folder.name}: measuring", number, len(wanted))
+        if (table := measure(open_predictions(answers).batches(), targets, applied)).num_rows:
+            write_instances(folder / f"{name}.parquet", table, applied, folder.name)
+        done[name] = applied.hash  # a model that cannot do the task has no table
+        write_json(mark, done)
+
+
+def _keep_answers(predictions: Path, path: Path) -> None:
+    """Write a small predictions file: without maps, numbers with four significant digits."""
+    parts = [pq.read_table(part) for part in sorted(predictions.glob("*.parquet"))]
+    table = pa.concat_tables(parts).drop_columns([*MAP_COLUMNS, "extent", "abstention"])
+    for number, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            rows = [_rounded(row) for row in table[field.name].to_pylist()]
+            table = table.set_column(number, field, pa.array(rows, field.type))
+    write_whole(path, lambda part: pq.write_table(table, part, compression="zstd"))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _with_findings(targets: Targets) -> Targets:
+    """Return the targets with the boxes of `FINDINGS` only, so that all models are measured on the same classes."""
+    labels = {
+        study: replace(one, boxes={name: boxes for name, boxes in one.boxes.items() if name in FINDINGS})
+        for study, one in targets.labels.items()
+    }
+    return replace(targets, labels=labels)
+
+
+def _ask(path: Path, asked: Any, prepared: PreparedStudies) -> None:
+    rows = [row for some in _some(prepared.source) for row in asked(some)]
+    write_whole(path, lambda part: pq.write_table(to_table(rows, {VERSION_KEY: b"1"}), part))
+
+
+def _some(studies: Iterable[Study]) -> Iterator[list[Study]]:
+    rest = iter(studies)
+    while some := list(islice(rest, STUDIES_AT_ONCE)):
+        yield some
 
 
 def _write_interactive(model: object, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
@@ -105,16 +168,15 @@ def _write_interactive(model: object, prepared: PreparedStudies, folder: Path, p
         write_whole(folder / "interactive.parquet", lambda part: pq.write_table(table, part))
 
 
-def _batches(asked: Any, studies: Iterable[Study]) -> Iterator[Batch]:
-    """Yield the predictions of some studies at a time."""
-    some: list[Study] = []
-    for study in studies:
-        some.append(study)
-        if len(some) == STUDIES_AT_ONCE:
-            yield Batch.of(asked(some))
-            some = []
-    if some:
-        yield Batch.of(asked(some))
+def _at_boxes(model: object, targets: Targets, studies: list[Study]) -> list[Prediction]:
+    """Classify and describe the boxes of phrases, which MS-CXR has; the prepared studies lack them."""
+    shown, asked = {study.id: study for study in studies}, []
+    for (study, name), phrase in targets.phrases.items():
+        index = PHRASE_QUERY.fullmatch(name)
+        for place, corners in enumerate(phrase.boxes if study in shown and index is not None else ()):
+            key = Key(study, box_query(int(index[1]), place), "none")  # type: ignore[index]  # checked above
+            asked.append((shown[study], Question(key, Query(box=Box(*corners)))))
+    return _answered(Answerer(model, QUESTIONS_AT_ONCE, findings=FINDINGS), asked)
 
 
 def _by_name(model: Describer, studies: list[Study]) -> list[Prediction]:
@@ -124,7 +186,7 @@ def _by_name(model: Describer, studies: list[Study]) -> list[Prediction]:
         (study, Question(Key(study.id, region_query(name), "none"), Query(REGIONS[name].spoken)))
         for study, name in pairs
     ]
-    return _answered(Answerer(model, method="describe"), asked)
+    return _answered(Answerer(model, QUESTIONS_AT_ONCE, method="describe"), asked)
 
 
 def _reports(model: Any, settings: Mapping[str, str], studies: list[Study]) -> list[Prediction]:

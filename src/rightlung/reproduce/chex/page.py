@@ -250,7 +250,7 @@ def make_page(found: Measurements) -> Page:
     maps = found.tables
     quantities = [
         Quantity(find_measure(name).title, maps.values(name, "exact"), ranked=True)
-        for name in ("auroc", "average_precision", "pointing", "sentence_map")
+        for name in ("auroc", "average_precision", "pointing")
     ]
     rows = [model_row(model) for model in found.measured.rows]
     maps_table = maps.table(

@@ -102,7 +102,7 @@ class BatchPart:
     columns: Mapping[str, Column]  # what `TargetBuilder.build` returned for each study; empty if it was not called
     drawn: Sequence[Any]  # n: what `TargetBuilder.draw` returned, with sides exchanged where they are
     mirrored: Tensor  # (n,) bool: whether the pixels are
-    sides_exchanged: Tensor  # (n,) bool: whether "left" means what was the right before; False without mirror_words
+    sides_exchanged: Tensor  # (n,) bool: whether "left" means what was the right before; False with mirror: pixels
     params: AugmentationParams | None
     grid: int
     source_findings: frozenset[str] = frozenset()  # all that the labels of the source name

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rightlung.core import Mask, Study
+from rightlung.core import Box, Extent, Mask, Study
 from rightlung.core.keyed import RandomStream
 from rightlung.lexicon.side_changes import mirrored, with_sides_exchanged, without_side
 from rightlung.phantom.loader import PhantomBatch, cell_shares
-from rightlung.training.annotations import DEVICES, NO_FINDING, StudyAnnotations, StudySentence, finding_prompts
+from rightlung.training.annotations import (
+    DEVICES,
+    NO_FINDING,
+    Location,
+    StudyAnnotations,
+    StudySentence,
+    finding_prompts,
+)
 from rightlung.training.augmentation import to_device
 from rightlung.training.targets.base import (
     TARGETS,
@@ -25,10 +33,13 @@ from rightlung.training.targets.base import (
     StudyFrame,
     TargetBuilder,
 )
+from rightlung.training.targets.regions import MIN_BOX_SIDE
 
 if TYPE_CHECKING:
     from rightlung.training.recipe import DataEntry
 
+NOTHING = torch.tensor([1.0, 1.0, 0.0, 0.0])
+"""The box around nothing: an inverted one, which enlarges no other."""
 MAX_TRIES = 4
 """Other studies that are searched for a phrase that is false of this one."""
 
@@ -51,7 +62,14 @@ class PhraseTargets(TargetBuilder):
     - ``present`` (p,): 1 (seen in the image), 0 (not seen) or NaN (moved out of the image)
     - ``masks`` (p, grid, grid): share of each cell that the phrase covers, 0 to 1
     - ``has_mask`` (p,) bool: whether that is known
+
+    With the setting ``boxes: true`` also
+
+    - ``boxes`` (p, 4): x0, y0, x1, y1 in fractions of the square image; the box around all that the phrase is about
+    - ``has_box`` (p,) bool: whether that is known and inside the image
     """
+
+    boxes: bool = False
 
     name = "phrases"
 
@@ -60,12 +78,13 @@ class PhraseTargets(TargetBuilder):
         return entry.phrases_per_image > 0 and entry.phrase_masks != "none"
 
     def build(self, study: Study, annotations: StudyAnnotations, frame: StudyFrame) -> Mapping[str, Any]:
-        """Return ``masks``: of each location of the study, 0 to 255."""
+        """Return ``masks``: of each location of the study, 0 to 255; and ``boxes`` around them."""
         shares = [torch.zeros(0, frame.grid, frame.grid)]
         for location in frame.locations:
             mask = location if isinstance(location, Mask) else Mask.from_boxes(location, study.image.shape)
             shares.append(frame.cells(mask.pixels.astype(np.float32))[None].clamp(0.0, 1.0))
-        return {"masks": to_uint8(torch.cat(shares))}
+        boxes = {"boxes": _corners(map(_outline, frame.locations), frame)} if self.boxes else {}
+        return {"masks": to_uint8(torch.cat(shares)), **boxes}
 
     def can_build_from_rendering(self, entry: DataEntry) -> bool:
         """Exact masks are rendered; boxes of regions are not."""
@@ -76,7 +95,12 @@ class PhraseTargets(TargetBuilder):
         pairs = zip(batch.rendering.lesion_masks, batch.rendering.device_masks, strict=True)
         masks = torch.cat([mask for pair in pairs for mask in pair])
         counts = [len(scene.lesions) + len(scene.devices) for scene in batch.scenes]
-        return {"masks": RaggedTensor.of(to_uint8(cell_shares(masks, grid)), counts)}
+        columns = {"masks": RaggedTensor.of(to_uint8(cell_shares(masks, grid)), counts)}
+        if self.boxes:
+            frame = StudyFrame(masks.shape[-1], grid, Extent())
+            outlines = (one for truth in batch.truths for one in truth.outlines)
+            columns["boxes"] = RaggedTensor.of(_corners(outlines, frame).to(masks.device), counts)
+        return columns
 
     def draw(self, study: StudyAnnotations, context: DrawContext) -> list[DrawnPhrase]:
         """Draw up to ``entry.phrases_per_image`` phrases about one image."""
@@ -89,7 +113,7 @@ class PhraseTargets(TargetBuilder):
         return None if None in texts else [replace(phrase, text=str(text)) for phrase, text in pairs]
 
     def collate(self, part: BatchPart) -> dict[str, Any]:
-        """Return texts, image_indices, present, has_mask and masks."""
+        """Return texts, image_indices, present, has_mask and masks, and boxes and has_box if they are wanted."""
         asked = [(image, phrase) for image, phrases in enumerate(part.drawn) for phrase in phrases]
         images = part.tensor([image for image, _ in asked], torch.long)
         locations = [(image, phrase.locations) for image, phrase in asked]
@@ -104,7 +128,27 @@ class PhraseTargets(TargetBuilder):
             "present": torch.where(placed & ~has_mask, torch.nan, present),
             "has_mask": has_mask,
             "masks": masks,
+            **(self._collated_boxes(part, locations, images) if self.boxes else {}),
         }
+
+    def _collated_boxes(
+        self, part: BatchPart, locations: Sequence[tuple[int, tuple[int, ...]]], images: Tensor
+    ) -> dict[str, Tensor]:
+        whole = enclosing_boxes(part.columns.get("boxes"), locations, images.device)
+        known = (whole[:, 2:] > whole[:, :2]).all(-1)
+        moved = part.move_boxes(whole, images).clamp(0.0, 1.0)
+        known &= (moved[:, 2:] - moved[:, :2] > MIN_BOX_SIDE).all(-1)  # what the border has cut off is left out
+        return {"boxes": torch.where(known[:, None], moved, 0.0), "has_box": known}
+
+
+def _outline(location: Location) -> Box | None:
+    """Return the box around a location, None for an empty mask."""
+    return location.box() if isinstance(location, Mask) else reduce(Box.enclosing, location)
+
+
+def _corners(outlines: Iterable[Box | None], frame: StudyFrame) -> Tensor:
+    """Return boxes (k, 4) in fractions of the square."""
+    return torch.stack([torch.zeros(4), *(NOTHING if box is None else frame.box(box) for box in outlines)])[1:]
 
 
 def to_uint8(shares: Tensor) -> Tensor:
@@ -119,13 +163,32 @@ def union_masks(
     longest = max((len(indices) for _, indices in locations), default=0)
     if not longest or not isinstance(masks, RaggedTensor):
         return torch.zeros(len(locations), grid, grid, device=device)
-    rows = [[masks.first[study] + index for index in indices] for study, indices in locations]
-    index = [[*own, *([own[0] if own else 0] * (longest - len(own)))] for own in rows]
-    united = masks.at([row[0] for row in index])
-    for turn in range(1, longest):
-        united = torch.maximum(united, masks.at([row[turn] for row in index]))
-    empty = to_device(torch.tensor([not own for own in rows]), device)
+    united = reduce(torch.maximum, (masks.at(rows) for rows in _rows_of_locations(masks, locations, longest)))
+    empty = to_device(torch.tensor([not own for _, own in locations]), device)
     return united.float().div_(255).masked_fill_(empty[:, None, None], 0.0)
+
+
+def enclosing_boxes(
+    boxes: Column | None, locations: Sequence[tuple[int, tuple[int, ...]]], device: torch.device
+) -> Tensor:
+    """Return the box around the boxes of each (study, locations) pair, (p, 4); `NOTHING` without any."""
+    nothing = to_device(NOTHING, device).expand(len(locations), 4)
+    longest = max((len(indices) for _, indices in locations), default=0)
+    if not longest or not isinstance(boxes, RaggedTensor):
+        return nothing
+    turns = torch.stack([boxes.at(rows) for rows in _rows_of_locations(boxes, locations, longest)])
+    around = torch.cat([turns[..., :2].amin(0), turns[..., 2:].amax(0)], dim=-1)
+    empty = to_device(torch.tensor([not own for _, own in locations]), device)
+    return torch.where(empty[:, None], nothing, around)
+
+
+def _rows_of_locations(
+    column: RaggedTensor, locations: Sequence[tuple[int, tuple[int, ...]]], longest: int
+) -> Iterator[list[int]]:
+    """Yield the rows of the first location of every pair, then of the second…; shorter pairs repeat their first."""
+    rows = [[column.first[study] + index for index in indices] for study, indices in locations]
+    for turn in range(longest):
+        yield [own[turn if turn < len(own) else 0] if own else 0 for own in rows]
 
 
 def draw_phrases(study: StudyAnnotations, context: DrawContext) -> list[DrawnPhrase]:
