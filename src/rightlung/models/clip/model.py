@@ -104,7 +104,11 @@ class Clip(DualEncoder):
         return Similarities(self.encode_image(images) @ self.encode_text(texts).T)
 
     def classify(
-        self, images: Images, findings: str | Sequence[str], boxes: Sequence[Box] | None = None, multiclass: bool = False
+        self,
+        images: Images,
+        findings: str | Sequence[str],
+        boxes: Sequence[Box] | None = None,
+        multiclass: bool = False,
     ) -> NDArray[np.float32]:
         """Return the probability of each finding, (images, findings), from the findings' prompts.
 
