@@ -4,8 +4,8 @@
     rightlung audit runs/chex-boxes/predictions.parquet 'manifest:/data/nih.tar?split=boxes' --task detection \
       --boxes merge --tune cross-validate --out audits/chex-boxes
 
-Each fold of patients is answered by a model (recipe ``chex-boxes``) that has seen the boxes of the other four. Folds are
-those in which the audit tunes the scale of boxes. It needs a GPU, or an hour.
+Each fold of patients is answered by a model (recipe ``chex-boxes``) that has seen the boxes of the other four. Folds
+are those in which the audit tunes the scale of boxes. It needs a GPU, or an hour.
 """
 
 from __future__ import annotations
