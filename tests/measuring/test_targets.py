@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rightlung.core import InputError, OutputError, Phrase
-from rightlung.measuring import Targets, find_protocol, gather_targets, prepare_studies
+from rightlung.measuring import Protocol, Targets, find_protocol, gather_targets, prepare_studies
 from rightlung.measuring.phrases import PhraseTargets
+from rightlung.studies import open_source
 from rightlung.studies.study_cache import CachedSource, reduced
 from tests.measuring.made_up import REGIONS, SIZE, Damaged, Spots, disc, every_phrase
 
@@ -128,3 +130,16 @@ def test_rules_and_subsets_are_checked_before_the_walk_and_large_images_are_redu
     ):
         with pytest.raises(InputError, match=message):
             gather_targets(Spots(), **settings)  # type: ignore[arg-type]
+
+
+def test_studies_without_a_phrase_are_kept_where_regions_are_measured(tmp_path: Path) -> None:
+    source = open_source("phantom?count=8&seed=17&size=64")
+    rules: dict[str, Any] = {"rules": ("exact",), "measures": ("auroc",), "pixels": 24}
+    with_regions = Protocol("with", **rules, queries=("image", "region"))
+    all_studies, targets = prepare_studies(source, tmp_path / "all", with_regions)
+    some, others = prepare_studies(source, tmp_path / "some", Protocol("without", **rules))
+    assert list(all_studies.ids) == list(source.ids)
+    assert len(some.ids) < 8
+    assert others.left_out["studies without a phrase to measure"] == 8 - len(some.ids)
+    assert "studies without a phrase to measure" not in targets.left_out
+    assert (targets.phrases.keys(), targets.phrase_set) == (others.phrases.keys(), others.phrase_set)

@@ -14,10 +14,12 @@ from matplotlib.text import Text
 from rightlung.pages import formats
 from rightlung.pages.figures import (
     COLOURS,
+    DistributionPanel,
     IntervalPanel,
     SeedsPanel,
     correlation_figure,
     panel_figure,
+    share_figure,
 )
 from rightlung.results.estimate import Estimate
 
@@ -106,6 +108,28 @@ def test_every_seed_has_its_mark_on_its_row_and_panels_have_their_own_scale() ->
     assert marks(second, "o") == [(8.0, 0), (8.1, 0)]
     assert second.get_xlim()[0] > 7
     assert "not measured" in [text.get_text() for text in second.texts]
+
+
+def test_a_distribution_has_all_its_values_and_its_quartiles_on_its_row() -> None:
+    values = [[0.1, 0.2, 0.3, 0.4, 0.5, math.nan], []]
+    figure = panel_figure("x", "X", "", ["some", "none"], [DistributionPanel(title="P", values=values, scale=10.0)])
+    (axes,) = figure.draw().axes
+    assert sorted(x for x, _ in marks(axes, ".")) == [1, 2, 3, 4, 5]
+    assert all(abs(y) < 0.5 for _, y in marks(axes, "."))
+    assert marks(axes, "|") == [(3, 0)]
+    assert whiskers(axes) == [(1.2, 4.8, 0), (2, 4, 0)]  # the 5th to the 95th percentile, and the quartiles
+    assert "not measured" in [text.get_text() for text in axes.texts]
+    assert figure.numbers[0]["percentiles"] == pytest.approx({"5": 1.2, "25": 2, "50": 3, "75": 4, "95": 4.8})
+    assert figure.numbers[0]["n"] == 5
+
+
+def test_counts_are_shaded_by_their_share_of_the_row() -> None:
+    figure = share_figure("x", "X", "", ["a", "b"], ["left", "right"], [[1, 3], [0, 0]])
+    (axes,) = figure.draw().axes
+    assert [patch.get_alpha() for patch in axes.patches] == [0.25, 0.75, 0, 0]
+    texts = {text.get_text(): text.get_position() for text in axes.texts}
+    assert (texts["25"], texts["75"]) == ((0.5, 0.5), (1.5, 0.5))
+    assert figure.numbers == [{"row": "a", "left": 1, "right": 3}, {"row": "b", "left": 0, "right": 0}]
 
 
 def test_correlations_are_coloured_by_sign_and_bold_where_the_interval_excludes_zero() -> None:

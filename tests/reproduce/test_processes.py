@@ -38,6 +38,16 @@ def test_one_that_starts_from_another_waits_for_it_and_takes_no_place_meanwhile(
     assert said[-1] == "[1/1] later: done"
 
 
+def test_a_file_is_enough_to_wait_for_even_if_its_writer_fails_later(tmp_path: Path) -> None:
+    order, file = tmp_path / "order", tmp_path / "file"
+    slow = f"import time; {note(order, 'f')}; {note(file, 'x')}; time.sleep(1.5); {note(order, 's')}; 1 / 0"
+    later = Task("later", "later", [sys.executable, "-c", note(order, "l")], "first", file)
+    never = Task("never", "never", [sys.executable, "-c", note(order, "n")], "first", tmp_path / "other")
+    failed = in_processes([python("first", slow), later, never], 2, tmp_path / "logs")
+    assert order.read_text() == "fls"
+    assert sorted(failed) == ["first", "never"]
+
+
 def test_the_others_go_on_where_one_fails_and_its_reason_is_told(tmp_path: Path) -> None:
     tasks = [
         python("refused", "import sys; print('error: no such field'); sys.exit(2)"),

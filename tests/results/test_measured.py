@@ -209,3 +209,12 @@ def test_estimates_join_to_one_data_frame() -> None:
     frame = pd.concat([one.to_pandas() for one in estimates], ignore_index=True)
     assert frame.value.tolist() == [0.5, 0.1]
     assert (frame.patients[0], frame.p[1], frame.verdict[1]) == (5, 0.01, "difference shown")
+
+
+def test_a_model_that_grounds_no_phrase_has_no_values_and_does_not_count_as_incomplete(measured: Measured) -> None:
+    found = Measured.of({"a": table([]), "one": table(rows())})
+    assert found.keys == measured.keys
+    assert same(found.value("a", "auroc", "exact"), [NAN] * 3)
+    assert not found.asked("a").any()
+    assert same(found.value("one", "auroc", "regions"), [0.1, 0.2, 0.3])
+    assert found.patients.tolist() == measured.patients.tolist()

@@ -1,4 +1,4 @@
-"""Make figures of intervals, seeds and correlations. matplotlib is imported when a figure is drawn.
+"""Make figures of intervals, seeds, distributions, shares and correlations. matplotlib is imported to draw them.
 
 The colours are suitable for colour-blind readers, and model and baseline also differ in shape. On a page they follow
 the reader's light or dark setting (see `rightlung.pages.formats`).
@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rightlung.pages.content import Figure
 from rightlung.pages.numbers import number
@@ -124,12 +125,58 @@ class SeedsPanel(Panel):
         return {row for row, found in enumerate(scaled) if found}
 
 
+@dataclass(frozen=True, kw_only=True)
+class DistributionPanel(Panel):
+    """A panel of many values for each row: a box from the first to the third quartile with the median, and all values.
+
+    A line covers the values between the 5th and the 95th percentile.
+    """
+
+    values: Sequence[Sequence[float]]
+
+    def _check(self, rows: int) -> None:
+        if len(self.values) != rows:
+            raise ValueError(f"panel {self.title!r}: values for {rows} rows are needed, not {len(self.values)}")
+
+    def _numbers(self, labels: Sequence[str]) -> list[dict[str, Any]]:
+        found = []
+        for label, values in zip(labels, self._there(), strict=True):
+            quantiles = dict(zip(("5", "25", "50", "75", "95"), _quantiles(values).tolist(), strict=True))
+            found.append({"panel": self.title, "row": label, "n": len(values), "percentiles": quantiles})
+        return found
+
+    def _there(self) -> list[NDArray[np.float64]]:
+        arrays = [self.scale * np.asarray(values, np.float64) for values in self.values]
+        return [values[~np.isnan(values)] for values in arrays]
+
+    def _extent(self, reference: Sequence[bool]) -> list[float]:
+        return [float(value) for values in self._there() for value in values]
+
+    def _draw_on(self, axes: Axes, reference: Sequence[bool]) -> set[int]:
+        """Draw the values as faint marks above and below a box; return the rows that have any."""
+        there, spread = self._there(), np.random.default_rng(0)
+        for row, values in enumerate(there):
+            if len(values):
+                heights = row + spread.uniform(-0.32, 0.32, len(values))
+                colour = COLOURS["baseline" if reference[row] else "model"]
+                axes.plot(values, heights, ".", color=colour, markersize=3, alpha=0.25, markeredgewidth=0, zorder=2)
+                low, first, median, third, high = _quantiles(values)
+                axes.hlines(row, low, high, colour, linewidth=1.4, zorder=3)
+                axes.hlines(row, first, third, colour, linewidth=7, alpha=0.55, zorder=3)
+                axes.plot([median], [row], "|", color=COLOURS["ink"], markersize=12, markeredgewidth=2, zorder=4)
+        return {row for row, values in enumerate(there) if len(values)}
+
+
+def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95))) if len(values) else np.full(5, np.nan)
+
+
 def panel_figure(
     name: str,
     title: str,
     caption: str,
     labels: Sequence[str],
-    panels: Sequence[IntervalPanel | SeedsPanel],
+    panels: Sequence[IntervalPanel | SeedsPanel | DistributionPanel],
     *,
     unit: str = "",
     references: Collection[str] = (),
@@ -205,6 +252,48 @@ def correlation_figure(
         return drawing
 
     return Figure(name, title, caption, cache(draw), folded, kept)
+
+
+def share_figure(
+    name: str,
+    title: str,
+    caption: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    counts: Sequence[Sequence[int]],
+    *,
+    folded: bool = False,
+) -> Figure:
+    """Return a heat map of counts, each cell darker the greater its share of the row, with the share in percent."""
+
+    def draw() -> Drawing:
+        from matplotlib.figure import Figure as Drawing
+        from matplotlib.patches import Rectangle
+
+        margin, wide, high, head = 0.076 * max(map(len, rows), default=0) + 0.3, 0.62, 0.27, 1.75
+        size = margin + wide * len(columns) + 0.9, head + high * len(rows) + 0.1
+        drawing = Drawing(figsize=size, facecolor=COLOURS["paper"])
+        place = drawing.add_axes(
+            (margin / size[0], 0.1 / size[1], wide * len(columns) / size[0], high * len(rows) / size[1])
+        )
+        place.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
+        place.axis("off")
+        for row, label in enumerate(rows):
+            place.text(-0.12, row + 0.5, _short(label), ha="right", va="center", color=COLOURS["ink"], fontsize=8.5)
+            total = max(1, sum(counts[row]))
+            for column, count in enumerate(counts[row]):
+                box = Rectangle((column + 0.02, row + 0.04), 0.96, 0.92, facecolor=COLOURS["positive"], linewidth=0)
+                box.set_alpha(count / total)
+                place.add_patch(box)
+                centre: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "color": COLOURS["ink"]}
+                place.text(column + 0.5, row + 0.5, f"{100 * count / total:.0f}" if count else "·", **centre)
+        for column, label in enumerate(columns):
+            tilted: dict[str, Any] = {"rotation": 40, "ha": "left", "va": "bottom", "fontsize": 8.5}
+            place.text(column + 0.35, -0.15, _short(label), color=COLOURS["ink"], **tilted)
+        return drawing
+
+    listed = [{"row": row, **dict(zip(columns, own, strict=True))} for row, own in zip(rows, counts, strict=True)]
+    return Figure(name, title, caption, cache(draw), folded, listed)
 
 
 def _frame(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -83,6 +84,18 @@ def test_the_trained_model_answers(trained: Path) -> None:
     assert len(grounding.boxes) > 0
     assert isinstance(model.describe(study.image, Query("left effusion"))[0], str)
     assert model.config.trained == ("post_decoder", "generator")
+
+
+def test_another_prefix_keeps_all_weights_but_its_own(trained: Path, tmp_path: Path) -> None:
+    changes = [*TINY, "generator:model.kind=chex", "generator:model.config.prefix.length=1"]
+    recipe = read_stages("chex-small", changes)["generator"]
+    recipe = replace(recipe, model=replace(recipe.model, start=str(trained / "language" / "model")))
+    train(recipe, tmp_path / "run", hardware=Hardware("cpu"), progress=quiet())
+    before, start = weights(trained / "language" / "model"), weights(tmp_path / "run" / "start")
+    new = {name for name in before if not torch.equal(before[name], start[name])}
+    assert new == {name for name in before if name.startswith("generator.prefix.") and name.split(".")[2] != "0"}
+    config = rightlung.load(tmp_path / "run" / "model").config
+    assert (config.prefix.length, config.prefix.hidden_size) == (1, 8)
 
 
 def test_fields_of_the_encoders_belong_to_the_model_to_start_from(trained: Path) -> None:

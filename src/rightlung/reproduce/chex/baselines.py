@@ -30,20 +30,25 @@ def retrieve_sentences(clip: Any, studies: Iterable[Study]) -> Retrieval:
 
 @dataclass
 class CroppedClip:
-    """A CLIP that classifies regions by their crops, not by their pooled patches."""
+    """A CLIP that classifies regions by their crops, not by their pooled patches, and does nothing else."""
 
     clip: Any
 
     @classmethod
     def of(cls, clip: Any, studies: Iterable[Study]) -> Self:
-        """Return the model; no study is needed."""
-        return cls(clip)
+        """Return the model with the weights of another; no study is needed."""
+        config = clip.to_config() | {"regions": "cropped"}
+        return cls(type(clip).from_parts(config, clip.tensors(), clip.extra_files()).to(clip.device))
 
     def classify(
-        self, images: Sequence[Image], findings: Sequence[str], boxes: Sequence[Box] | None = None
+        self,
+        images: Sequence[Image],
+        findings: Sequence[str],
+        boxes: Sequence[Box] | None = None,
+        multiclass: bool = False,
     ) -> NDArray[np.float32]:
         """Return the probability of each finding, (images, findings)."""
-        found: NDArray[np.float32] = self.clip.classify(images, findings, boxes, "cropped")
+        found: NDArray[np.float32] = self.clip.classify(images, findings, boxes, multiclass)
         return found
 
 
@@ -78,7 +83,7 @@ class BlindBaseline:
             for name, box in found:
                 names[name] = None
                 corners.add(name, study.patient or study.id, box.as_tuple())
-        medians = {name: box for name in names if (box := corners.box([name], None)) is not None}
+        medians = {name: median for name in names if (median := corners.box([name], None)) is not None}
         return cls(medians, {name: count / len(known) for name, count in counts.items()}, FrequentText.fit(known))
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:

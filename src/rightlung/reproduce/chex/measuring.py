@@ -6,7 +6,7 @@ for Table 6. Each becomes a table of instances in the folder of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, product
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rightlung.asking.answerer import Answerer, NoAnswer
+from rightlung.asking.protocols import calls_of
 from rightlung.asking.questions import Question
 from rightlung.core import Box, Query, Study
 from rightlung.core.files import read_json, write_json, write_whole
@@ -34,40 +35,36 @@ from rightlung.reproduce.chex.variants import FINDINGS
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.studies import open_source
 
-# METEOR is left out: it starts Java for every table. `rightlung audit --task` measures it.
-_RE = replace(find_protocol("chex-re"), measures=("micro_f1_14", "macro_f1_14", "sided_f1"))
+_TEXTS = ("micro_f1_14", "macro_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1", "meteor")
+_RE = replace(find_protocol("chex-re"), measures=_TEXTS)
 _RG = replace(_RE, name="chex-rg", queries=("image",), measures=(
-    "micro_f1_14", "macro_f1_14", "example_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1", "bleu_4", "rouge_l",
+    *_TEXTS, "example_f1_14", "bleu_1", "bleu_4", "rouge_l", "cider",
 ))  # fmt: skip
+_RC = find_protocol("chex-rc")
 
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """A task: its protocol, its title, the paper's data set to print next to ours, and the measures to show."""
+    """A task: its title, its protocol, and the paper's data sets, of which the first is printed next to ours."""
 
     title: str
     protocol: Protocol
-    paper: str
-    measures: tuple[str, ...]
+    papers: tuple[str, ...]
 
 
 TASKS: Mapping[str, MeasuredTask] = {
-    "sg": MeasuredTask(
-        "SG", replace(find_protocol("chex-sg"), rules=("exact",)), "ms-cxr", ("box_miou", "sentence_map"),
-    ),
-    "od": MeasuredTask("OD", find_protocol("chex-od"), "vindr", ("map",)),
-    "rc": MeasuredTask("RC", find_protocol("chex-rc"), "cig", ("finding_auroc_weighted",)),
-    "rc-boxes": MeasuredTask(
-        "RC of findings", replace(find_protocol("chex-rc"), queries=("box",)), "ms-cxr", ("finding_auroc",)
-    ),
-    "re": MeasuredTask("RE", _RE, "cig", _RE.measures),
-    "re-boxes": MeasuredTask("RE of findings", replace(_RE, queries=("box",)), "ms-cxr", _RE.measures),
-    "rg": MeasuredTask("RG", _RG, "mimic", _RG.measures),
-}  # fmt: skip
+    "sg": MeasuredTask("SG", replace(find_protocol("chex-sg"), rules=("exact",)), ("ms-cxr",)),
+    "od": MeasuredTask("OD", find_protocol("chex-od"), ("vindr", "nih8", "ms-cxr")),
+    "rc": MeasuredTask("RC", _RC, ("cig",)),
+    "rc-boxes": MeasuredTask("RC of findings", replace(_RC, queries=("box",)), ("ms-cxr",)),
+    "re": MeasuredTask("RE", _RE, ("cig",)),
+    "re-boxes": MeasuredTask("RE of findings", replace(_RE, queries=("box",)), ("ms-cxr",)),
+    "rg": MeasuredTask("RG", _RG, ("mimic",)),
+}
 QUESTIONS_AT_ONCE = 512
 ANSWERS = "answers"
 """The name of the predictions file with a model's answers, without maps."""
-BY_NAME = "re-by-name"
+BY_NAME = "by-name"
 PROMPT_SETS = {
     f"prompts-{regions}-{findings}": {"regions": regions, "findings": findings}
     for regions, findings in product(("yes", "positive", "no"), repeat=2)
@@ -100,8 +97,8 @@ def measure_more(prepared: PreparedStudies, folder: Path, progress: Progress) ->
         name: (f"{ANSWERS}-boxes" if name.endswith("-boxes") else ANSWERS, task.protocol)
         for name, task in TASKS.items()
     }
-    wanted |= {BY_NAME: (f"{ANSWERS}-{BY_NAME}", _RE)}
-    wanted |= {name: (f"{ANSWERS}-{name}", _RG) for name in PROMPT_SETS}
+    wanted |= {f"{name}-{BY_NAME}": (f"{ANSWERS}-{BY_NAME}", TASKS[name].protocol) for name in ("rc", "re")}
+    wanted |= {f"rg-{name}": (f"{ANSWERS}-{name}", _RG) for name in PROMPT_SETS}
     targets, mark = _with_findings(prepared.targets), folder / "tasks.json"
     done = read_json(mark) if mark.is_file() else {}
     for number, (name, (file, protocol)) in enumerate(wanted.items()):
@@ -176,30 +173,37 @@ def _at_boxes(model: object, targets: Targets, studies: list[Study]) -> list[Pre
         for place, corners in enumerate(phrase.boxes if study in shown and index is not None else ()):
             key = Key(study, box_query(int(index[1]), place), "none")  # type: ignore[index]  # checked above
             asked.append((shown[study], Question(key, Query(box=Box(*corners)))))
-    return _answered(Answerer(model, QUESTIONS_AT_ONCE, findings=FINDINGS), asked)
+    return _answered(model, asked, ("classify-multiclass", "describe"))
 
 
-def _by_name(model: Describer, studies: list[Study]) -> list[Prediction]:
-    """Describe all regions of studies, asked for by name (Table 5)."""
+def _by_name(model: object, studies: list[Study]) -> list[Prediction]:
+    """Classify and describe all regions of studies, asked for by name (Table 5)."""
     pairs = [(study, name) for study in studies for name in study.regions if name in REGIONS]
     asked = [
         (study, Question(Key(study.id, region_query(name), "none"), Query(REGIONS[name].spoken)))
         for study, name in pairs
     ]
-    return _answered(Answerer(model, QUESTIONS_AT_ONCE, method="describe"), asked)
+    return _answered(model, asked, ("classify", "describe"))
 
 
 def _reports(model: Any, settings: Mapping[str, str], studies: list[Study]) -> list[Prediction]:
     """Write reports with a set of prompts (Table 6)."""
     chosen = model.report_settings(**settings)
     asked = [(study, Question(Key(study.id, IMAGE_QUERY, "none"), Query())) for study in studies]
-    return _answered(Answerer(SimpleNamespace(report=lambda images: model.report(images, chosen))), asked)
+    return _answered(SimpleNamespace(report=lambda images: model.report(images, chosen)), asked, ("report",))
 
 
-def _answered(answerer: Answerer, asked: list[tuple[Study, Question]]) -> list[Prediction]:
-    images = [study.image for study, _ in asked]
-    questions = [question for _, question in asked]
+def _answered(model: object, asked: list[tuple[Study, Question]], methods: Sequence[str]) -> list[Prediction]:
+    """Return the answers of those of a model's methods that apply to the questions, all of one kind."""
+    images, questions = [study.image for study, _ in asked], [question for _, question in asked]
+    found: list[dict[str, Any]] = [{} for _ in asked]
+    for method in methods:
+        if not calls_of(model, None, FINDINGS, embeddings=False, method=method):
+            continue
+        answerer = Answerer(model, QUESTIONS_AT_ONCE, findings=FINDINGS, method=method)
+        for fields, answer in zip(found, answerer.answers(questions, images), strict=True):
+            fields |= {"error": answer.reason} if isinstance(answer, NoAnswer) else answer
+    failed = [{"error": fields["error"]} if "error" in fields else fields for fields in found]
     return [
-        Prediction(*question.key, question.query, **({"error": found.reason} if isinstance(found, NoAnswer) else found))
-        for question, found in zip(questions, answerer.answers(questions, images), strict=True)
+        Prediction(*question.key, question.query, **fields) for question, fields in zip(questions, failed, strict=True)
     ]

@@ -1,0 +1,225 @@
+"""The paper's Tables 2 to 14 as data, and how they are made: our numbers next to the paper's.
+
+A row is one of our models (or the best of several), with the model of the paper that it is the counterpart of; a column
+is a task with a measure. Where the paper has several data sets for a task, ours has one and the paper's figures follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rightlung.lexicon.labeller import OBSERVATIONS
+from rightlung.measuring import find_measure
+from rightlung.pages.content import Cell, Column, Table
+from rightlung.pages.numbers import estimate_cell
+from rightlung.reproduce.chex.measuring import BY_NAME, PROMPT_SETS, TASKS, WHOLE
+from rightlung.reproduce.chex.variants import GENERATORS, TOKENS_AND_TARGETS
+from rightlung.reproduce.measurements import Measurements
+from rightlung.reproduce.published import Subject
+from rightlung.results.aggregates import estimate_mean
+from rightlung.results.estimate import BootstrapSettings, Estimate
+from rightlung.results.model import MeasuredModel
+
+SETTINGS = BootstrapSettings(resamples=250)
+"""As many resamples as the paper takes (E.2)."""
+BY_FINDING = "f1 "
+"""Begins the name of a column with the F1 of one observation, as in ``published.yaml``."""
+BOXES_AS_PREDICTED = "Boxes are scored as predicted: neither scaled nor suppressed."
+BEST_OF = "The best of several models is chosen for each figure, as in the paper, and named below it."
+TEXTS = "Texts are labelled by rules (the paper: CheXbert). METEOR needs Java; without it the value is missing."
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row: the variants of which the best is shown, and the model in ``published.yaml`` to compare with, if any.
+
+    ``suffix``: of the tables of instances, for another way of asking, which only the first seed was asked in.
+    """
+
+    variants: tuple[str, ...]
+    paper: str = ""
+    label: str = ""
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the paper: its rows, and the measures of each task."""
+
+    number: str
+    title: str
+    caption: str
+    rows: Sequence[TableRow]
+    columns: Sequence[tuple[str, Sequence[str]]]
+    notes: Sequence[str] = ()
+    papers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The paper's data sets for a task, if not the first one of `TASKS`."""
+
+
+def _rows(**papers: str) -> list[TableRow]:
+    return [TableRow((name.replace("_", "-"),), paper) for name, paper in papers.items()]
+
+
+def _same(variants: Sequence[str]) -> list[TableRow]:
+    return [TableRow((name,), name) for name in variants]
+
+
+TYPES: Mapping[str, TableRow] = {
+    row.label: row
+    for row in (
+        TableRow(("detr",), "best-supod", "supervised detection"),
+        TableRow(("classifier", "mil-adpd", "loc-adpd"), "best-wsupod", "weakly supervised"),
+        TableRow(("transvg",), "best-supvg", "supervised grounding"),
+        TableRow(("clip", "clip-cropped", "retrieval"), "best-contrastive", "contrastive"),
+        TableRow(("reporter",), "best-generative", "generative"),
+        TableRow(("image-blind",), "", "image-blind"),
+    )
+}
+"""Kinds of baselines (Table 2); ours of each kind."""
+IN_TABLE_2: tuple[tuple[str, Sequence[str]], ...] = (
+    ("sg", ("box_miou", "sentence_map")), ("od", ("map",)), ("rc-boxes", ("finding_auroc",)),
+    ("rc", ("finding_auroc_weighted",)), ("re-boxes", ("micro_f1_14", "meteor")), ("re", ("micro_f1_14", "meteor")),
+    ("rg", ("micro_f1_14", "macro_f1_14", "example_f1_14", "meteor")),
+)  # fmt: skip
+_BLIND = {"image_blind": ""}
+_F1 = ("micro_f1_14", "macro_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1", "meteor")
+_REPORTS = _rows(chex=WHOLE, reporter="cvt-212distilgpt2", retrieval="", **_BLIND)
+_IN_PERCENT, _IN_PERCENT_OVER_SEEDS = "In percent.", "In percent, the mean over seeds."
+
+TABLES: Mapping[str, PaperTable] = {
+    table.number: table
+    for table in (
+        PaperTable(
+            "2", "ChEX and the best baseline of each kind", "In percent. SG: sentence grounding, OD: detection of "
+            "findings, RC and RE: classification and description of regions, given their boxes (of findings: of the "
+            "boxes of phrases), RG: reports.",
+            [TableRow((WHOLE,), WHOLE), *TYPES.values()], IN_TABLE_2, [BEST_OF, BOXES_AS_PREDICTED, TEXTS],
+        ),
+        PaperTable("3", "tokens and targets in training", _IN_PERCENT_OVER_SEEDS, _same(TOKENS_AND_TARGETS),
+                   IN_TABLE_2, [BOXES_AS_PREDICTED]),
+        PaperTable("4", "the sentence generator", _IN_PERCENT, _same(GENERATORS),
+                   [(task, ("micro_f1_14",)) for task in ("re-boxes", "re", "rg")]),
+        PaperTable(
+            "5", "regions asked for by box or by name", "ChEX, first seed, in percent.",
+            [TableRow((WHOLE,), WHOLE, "by box"), TableRow((WHOLE,), "chex-by-name", "by name", f"-{BY_NAME}")],
+            [("rc", ("finding_auroc_weighted",)), ("re", ("micro_f1_14", "sided_f1"))],
+        ),
+        PaperTable(
+            "6", "sets of prompts for reports", "ChEX, first seed, in percent.",
+            [TableRow((WHOLE,), WHOLE if name == "prompts-positive-yes" else name,
+                      f"anatomy {used['regions']}, pathology {used['findings']}", f"-{name}")
+             for name, used in PROMPT_SETS.items()],
+            [("rg", ("micro_f1_14", "macro_f1_14", "example_f1_14", "sided_f1", "meteor"))],
+        ),
+        PaperTable("7", "sentence grounding", _IN_PERCENT,
+                   _rows(chex=WHOLE, clip="chexzero", transvg="transvg", **_BLIND),
+                   [("sg", ("box_miou", "sentence_map"))], [BOXES_AS_PREDICTED]),
+        PaperTable("8", "detection of findings", _IN_PERCENT,
+                   _rows(chex=WHOLE, detr="conditional-detr-dc5-r50", classifier="chexnet", mil_adpd="mil-adpd",
+                         loc_adpd="loc-adpd", clip="chexzero", **_BLIND),
+                   [("od", ("map", "map@30", "map@50"))], [BOXES_AS_PREDICTED], {"od": ("vindr", "nih8", "ms-cxr")}),
+        PaperTable("9", "classification of regions", _IN_PERCENT,
+                   _rows(chex=WHOLE, classifier="chexnet", mil_adpd="", loc_adpd="", clip="chexzero",
+                         clip_cropped="chexzero-cropped"),
+                   [("rc-boxes", ("finding_auroc",)), ("rc", ("finding_auroc_weighted",))]),
+        PaperTable("10", "description of the boxes of findings", _IN_PERCENT,
+                   _rows(chex=WHOLE, retrieval="chexzero", **_BLIND), [("re-boxes", _F1)], [TEXTS]),
+        PaperTable("11", "description of regions", _IN_PERCENT, _rows(chex=WHOLE, retrieval="chexzero", **_BLIND),
+                   [("re", _F1)], [TEXTS]),
+        PaperTable("12", "reports: clinical efficacy", _IN_PERCENT, _REPORTS,
+                   [("rg", ("micro_f1_14", "example_f1_14", "macro_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1"))],
+                   [TEXTS]),
+        PaperTable("13", "reports: language", "In percent; CIDEr times 100.", _REPORTS,
+                   [("rg", ("bleu_1", "bleu_4", "meteor", "rouge_l", "cider"))], [TEXTS]),
+        PaperTable("14", "reports: F1 of each finding", _IN_PERCENT, _REPORTS,
+                   [("rg", [f"{BY_FINDING}{name}" for name in (*OBSERVATIONS[1:], OBSERVATIONS[0])])], [TEXTS]),
+    )
+}  # fmt: skip
+
+
+def only_label(table: pa.Table, name: str) -> pa.Table:
+    """Return a table of texts of which only one label is known, so that any F1 over labels is that of the label."""
+    for column in ("labels_called", "labels_true"):
+        kept = [None if row is None else [one for one in row if one == name] for row in table[column].to_pylist()]
+        place = table.schema.get_field_index(column)
+        table = table.set_column(place, column, pa.array(kept, table.schema.field(column).type))
+    return table
+
+
+@dataclass(frozen=True)
+class ChexTables:
+    """Makes the tables from the files of every model."""
+
+    found: Measurements
+    _known: dict[tuple[str, str, str], Estimate | None] = field(default_factory=dict, repr=False)
+
+    def model(self, variant: str) -> MeasuredModel | None:
+        """Return the row of a variant, None if it was not measured."""
+        return next((row for row in self.found.measured.rows if row.variant == variant), None)
+
+    def files(self, variant: str, file: str) -> list[Path]:
+        """Return the files of a name that the seeds of a variant have."""
+        paths = [Path(one.origin).with_name(f"{file}.parquet") for one in self.found.measured.seeds(variant)]
+        return [path for path in paths if path.is_file()]
+
+    def estimate(self, variant: str, file: str, measure: str) -> Estimate | None:
+        """Return a measure of a variant, its mean over the seeds that have it; None if it was not measured."""
+        key = variant, file, measure
+        if key not in self._known:
+            tables = [pq.read_table(path) for path in self.files(variant, file)]
+            if measure.startswith(BY_FINDING):
+                tables = [only_label(table, measure.removeprefix(BY_FINDING)) for table in tables]
+                measure = "micro_f1_14"
+            self._known[key] = estimate_mean(tables, measure, settings=SETTINGS) if tables else None
+        return self._known[key]
+
+    def best(self, row: TableRow, file: str, measure: str) -> tuple[str, Estimate | None]:
+        """Return the variant of a row with the highest value, and this value; all measures are better if higher."""
+        found = {name: self.estimate(name, f"{file}{row.suffix}", measure) for name in row.variants}
+        there = {name: one for name, one in found.items() if one is not None and one.defined}
+        if not there:
+            return next((name for name, one in found.items() if one is not None), ""), None
+        name = max(there, key=lambda one: there[one].value)
+        return name, there[name]
+
+    def table(self, of: PaperTable, folded: bool = True) -> Table | None:
+        """Return a table with the models that were measured; None if none of its files is there."""
+        rows = [row for row in of.rows if any(self._has(row, task) for task, _ in of.columns)]
+        if not rows:
+            return None
+        header, lines = [Column("model", "text")], [[Cell(self._label(row))] for row in rows]
+        for task, measure in ((task, name) for task, measures in of.columns for name in measures):
+            title = _title(measure) if len(of.columns) == 1 else f"{TASKS[task].title}, {_title(measure)}"
+            header.append(Column(title))
+            found = [self.best(row, task, measure) for row in rows]
+            highest = max((one.value for _, one in found if one is not None), default=None)
+            for line, row, (name, one) in zip(lines, rows, found, strict=True):
+                cell = estimate_cell(one, 100.0, 1, strong=one is not None and one.value == highest)
+                model = self.model(name)
+                several = len(row.variants) > 1 and one is not None and model is not None
+                line.append(replace(cell, detail=f"{cell.detail}; {model.label}") if several and model else cell)
+            for subset in of.papers.get(task, TASKS[task].papers[:1]):
+                subjects = [Subject(row.paper, measure, subset, "benchmark") for row in rows]
+                figures = [self.found.published.find(one, of.number) for one in subjects]
+                if any(figures):
+                    header.append(Column(f"paper, {subset}", "paper"))
+                    for line, figure in zip(lines, figures, strict=True):
+                        line.append(Cell("–") if figure is None else Cell(figure.printed, f"Table {figure.table}"))
+        name, title = f"t{of.number}", f"Table {of.number}: {of.title}"
+        return Table(name, title, of.caption, header, lines, [*of.notes, "Bold: the highest value."], folded)
+
+    def _has(self, row: TableRow, task: str) -> bool:
+        return any(self.files(name, f"{task}{row.suffix}") for name in row.variants)
+
+    def _label(self, row: TableRow) -> str:
+        model = self.model(row.variants[0])
+        return row.label or (row.variants[0] if model is None else model.label)
+
+
+def _title(measure: str) -> str:
+    return measure.removeprefix(BY_FINDING) if measure.startswith(BY_FINDING) else find_measure(measure).title
