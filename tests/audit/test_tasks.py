@@ -268,3 +268,52 @@ def test_finding_boxes_are_multiclass_where_the_model_can(tmp_path: Path) -> Non
     assert "multiclass" in found["finding-boxes"]["protocol"]["labels"]
     other = run(tmp_path / "b", tasks[:1]).result["tasks"]["region-classification"]
     assert other["finding-boxes"]["finding_auroc"] == 1.0  # a model without the parameter is asked one by one
+
+
+class Narrow(Oracle):
+    """Knows the nodule only; misses all others, which would count as no box and as an error."""
+
+    def knows(self, finding: str) -> bool:
+        return finding == "nodule"
+
+    def detect(self, images: Any, findings: Any) -> Any:
+        assert findings == ("nodule",)
+        return super().detect(images, findings)
+
+    def classify(self, images: Any, findings: Any, boxes: Any = None) -> Any:
+        assert findings == ("nodule",)
+        return super().classify(images, findings, boxes)
+
+
+def test_findings_that_the_model_does_not_know_are_listed_and_not_measured(tmp_path: Path) -> None:
+    done = audit_tasks(Narrow(), Ward(), tmp_path / "a", ["detection"], settings=QUICK)
+    found = done.result["tasks"]["detection"]
+    assert found["map"] == pytest.approx(1.0)
+    assert (found["classes"], found["unknown"]) == (["nodule"], ["cardiomegaly"])
+    assert found["measures"]["map"]["instances"] == 12
+    assert [*found["by_class"]] == ["nodule"]
+    assert (
+        found["protocol"]["hash"] != run(tmp_path / "d", ["detection"]).result["tasks"]["detection"]["protocol"]["hash"]
+    )
+    assert "Not known by the model and not measured: cardiomegaly." in done.page.read_text()
+    again = audit_tasks(
+        open_predictions(tmp_path / "a" / "predictions-detection"), Ward(), tmp_path / "b", ["detection"]
+    )
+    assert again.result["tasks"]["detection"]["unknown"] == ["cardiomegaly"]
+    with pytest.raises(InputError, match="Narrow knows none of the findings: cardiomegaly"):
+        audit_tasks(Narrow(), Ward(), tmp_path / "c", ["classification"], settings=QUICK)
+
+
+def test_a_score_of_nan_is_no_score(tmp_path: Path) -> None:
+    class Silent(Oracle):
+        def classify(self, images: Any, findings: Any, boxes: Any = None) -> Any:
+            found = super().classify(images, findings, boxes)
+            found[:, findings.index("nodule")] = np.nan
+            return found
+
+    tasks = ["region-classification:finding-boxes"]
+    found = audit_tasks(Silent(), Ward(), tmp_path, tasks, settings=QUICK).result["tasks"]["region-classification"]
+    assert found["finding-boxes"]["finding_auroc"] == 1.0  # of cardiomegaly
+    assert found["finding-boxes"]["measures"]["finding_auroc"]["instances"] == 12 + 4
+    assert found["finding-boxes"]["unknown"] == ["nodule"]
+    assert found["finding-boxes"]["classes"] == ["cardiomegaly"]

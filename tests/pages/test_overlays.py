@@ -118,8 +118,9 @@ def test_a_sheet_that_cannot_be_written_names_its_path() -> None:
         save_sheet([Tile(GREY)], "/dev/null/sheet.png")
 
 
-def test_a_label_stands_in_the_upper_left_corner_of_its_box() -> None:
-    box = Box(0.25, 0.25, 0.75, 0.75)
+@pytest.mark.parametrize(("top", "rows"), [(0.5, (20, 40)), (0.05, (4, 30))])
+def test_a_label_stands_above_its_box_or_inside_if_there_is_no_room(top: float, rows: tuple[int, int]) -> None:
+    box = Box(0.25, top, 0.75, 0.9)
     square = np.zeros((40, 40), dtype=np.float32)
     plain, labelled = (
         {tuple(one) for one in pixels_of(Tile(square, predicted=[box], labels=labels), PREDICTED)}
@@ -127,6 +128,7 @@ def test_a_label_stands_in_the_upper_left_corner_of_its_box() -> None:
     )
     added = np.array(sorted(labelled - plain))
     assert len(added)
-    assert ((added >= 20) & (added < 40)).all()  # the box begins at 20 of 80 pixels, and its middle is at 40
+    assert ((added[:, 0] >= rows[0]) & (added[:, 0] < rows[1])).all()  # the boxes begin in rows 40 and 4 of 80
+    assert ((added[:, 1] >= 20) & (added[:, 1] < 40)).all()  # between the left edge and the middle
     with pytest.raises(ValueError, match="argument"):
         draw(Tile(square, predicted=[box], labels=["1", "2"]), 80)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rightlung.core import InputError
+from rightlung.scoring import language
 from rightlung.scoring.language import (
     BLEU_COLUMNS,
     bleu_statistics,
@@ -110,6 +111,30 @@ def test_corpus_meteor_is_the_jars_also_for_texts_drawn_repeatedly() -> None:
     assert found[:3] == pytest.approx([expected, again, np.nan], nan_ok=True)
     assert found[3:] == pytest.approx(single)
     assert found[5] == 1.0
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="METEOR needs Java")
+def test_meteor_starts_once_and_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    meteor = pytest.importorskip("pycocoevalcap.meteor.meteor")
+    started: list[Any] = []
+    begin = meteor.Meteor.__init__
+
+    def counted(self: Any) -> None:
+        begin(self)
+        started.append(self)
+
+    monkeypatch.setattr(meteor.Meteor, "__init__", counted)
+    language._stop_meteor()
+    first, second = meteor_statistics(*WORDS), meteor_statistics(*WORDS)
+    assert len(started) == 1
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    started[0].meteor_p.kill()
+    started[0].meteor_p.wait()
+    with pytest.raises(InputError, match="METEOR"):
+        meteor_statistics(*WORDS)
+    assert np.array_equal(meteor_statistics(*WORDS)["meteor_chunks"], first["meteor_chunks"])
+    assert len(started) == 2
+    language._stop_meteor()
 
 
 def test_without_java_meteor_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

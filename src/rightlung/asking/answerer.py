@@ -15,7 +15,7 @@ from rightlung.core.checks import check_text
 from rightlung.core.errors import is_out_of_memory
 from rightlung.explain.boxes import BoxRule
 from rightlung.lexicon import label_set
-from rightlung.models.base import BlindGrounder, Embedder, Grounder, RegionGrounder
+from rightlung.models.base import BlindGrounder, Embedder, Grounder, KnowsFindings, RegionGrounder
 
 GIVE_UP_AFTER = 20
 """Number of failures before the first answer after which the model is considered broken."""
@@ -43,10 +43,10 @@ class Answerer:
     """Asks a model, ``batch_size`` questions at a time, through every protocol that applies.
 
     Maps get boxes by the rule ``boxes`` if the model returns none. A `FindingClassifier` or `Detector` is asked for
-    ``findings``; by default those of ``model.findings``, else CheXpert's without "No Finding". With ``embeddings``, an
-    `Embedder` embeds images and phrases. With a ``method``, only that method of the model is called. Equal questions of
-    a batch are asked once. If memory runs out, the batch size is halved (see `note`); any other error is traced to its
-    question. A model that answers none of the first 20 questions is an error.
+    those of ``findings`` that it knows; by default for ``model.findings``, else for CheXpert's without "No Finding".
+    With ``embeddings``, an `Embedder` embeds images and phrases. With a ``method``, only that method of the model is
+    called. Equal questions of a batch are asked once. If memory runs out, the batch size is halved (see `note`); any
+    other error is traced to its question. A model that answers none of the first 20 questions is an error.
     """
 
     def __init__(
@@ -185,7 +185,11 @@ def _findings(model: object, findings: Sequence[str] | None) -> tuple[str, ...]:
         findings = own if isinstance(own, Sequence) and own else known
     if isinstance(findings, str) or not findings or len(set(findings)) != len(findings):
         raise InputError(f"findings must be a list of different names; got {findings!r}")
-    return tuple(check_text(name, "a finding's name") for name in findings)
+    names = [check_text(name, "a finding's name") for name in findings]
+    known = [name for name in names if not isinstance(model, KnowsFindings) or model.knows(name)]
+    if not known:
+        raise InputError(f"{type(model).__name__} knows none of the findings: {', '.join(names)}")
+    return tuple(known)
 
 
 def _reason(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -138,7 +139,12 @@ def _classify(
     if scores.shape != (len(some), len(findings)):
         expected = (len(some), len(findings))
         raise InputError(f"classify must return scores of shape {expected}; got {scores.shape}")
-    return [{"finding_scores": dict(zip(findings, row, strict=True))} for row in scores.tolist()]
+    if np.isnan(scores).all(axis=1).any():
+        raise InputError("classify returned NaN for all findings; it stands for a finding that the model does not know")
+    return [
+        {"finding_scores": {name: score for name, score in zip(findings, row, strict=True) if not math.isnan(score)}}
+        for row in scores.tolist()
+    ]
 
 
 def _detect(model: Any, findings: Sequence[str], rule: BoxRule | None, some: Sequence[ImageQuestion]) -> list[Answer]:

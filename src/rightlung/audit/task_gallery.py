@@ -36,7 +36,7 @@ class CaseRule(NamedTuple):
 
 
 RULES: Mapping[str, CaseRule] = {
-    "ground": CaseRule("box_miou", "findings", "Green: target. Orange: the model's best boxes with their scores."),
+    "ground": CaseRule("sentence_map", "findings", "Green: target. Orange: the model's best boxes with their scores."),
     "detect": CaseRule("map", "target", "Green: boxes of the finding. Orange: the model's best with their scores."),
     "describe": CaseRule("rouge_l", "reference_text", "Green: the region that the model was asked about."),
     "report": CaseRule("rouge_l", "reference_text", "Orange: the best box of each generated sentence, by its number."),
@@ -101,7 +101,7 @@ class TaskCases:
             corners = self.asked.queries[row["study"], row["query"]].boxes.get(row["target"], ())
             shown = {"targets": [Box(*one) for one in corners]}
         target, label = Tile(study.image, **shown), "model" if boxes else "model predicts no box"
-        scores = [number(one.score) for one in boxes]
+        scores = [f"{one.score:.2g}" for one in boxes]
         answer = Tile(study.image, predicted=[one.box for one in boxes], labels=scores, **shown)
         return [("target", target), (label, answer)]
 

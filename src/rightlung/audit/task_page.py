@@ -56,6 +56,8 @@ def _paragraphs(one: PartResult) -> list[str]:
     found = [verdict_of(one)]
     if one.classes:
         found.append(f"Findings: {', '.join(one.classes)}.")
+    if one.unknown:
+        found.append(f"Not known by the model and not measured: {', '.join(one.unknown)}.")
     if one.boxes:
         found.append(f"Boxes: {one.protocol.box_settings}.")
     return [*found, *(f"Undefined: {note}." for note in one.notes[:3])]

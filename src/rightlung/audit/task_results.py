@@ -54,6 +54,8 @@ class PartResult:
     """mAP of the model and of each baseline over the other findings, if there are others."""
     notes: Sequence[str]
     """Why values are undefined."""
+    unknown: Sequence[str] = ()
+    """Findings of the source that the model does not know, which are not measured."""
     galleries: Sequence[Gallery] = ()
     """Cases with pictures, for the page."""
 
@@ -66,6 +68,7 @@ class PartResult:
             "blind": {name: one.as_json() for name, one in self.blind.items()},
             "conditions": {name: one.as_json() for name, one in self.conditions.items()},
             "classes": [*self.classes],
+            "unknown": [*self.unknown],
             "protocol": self.protocol.as_json(),
             "notes": [*self.notes],
         }

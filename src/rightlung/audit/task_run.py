@@ -182,6 +182,7 @@ class TaskRun:
         """Ask, post-process and measure one part; None if the predictions hold no answers for it."""
         asked_for = part.task if part.method == "embed" else slug(part)
         predictions = self.predictions(part, known, self.conditions, f"predictions-{asked_for}")
+        known, unknown = _known_classes(part, known, predictions)
         patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
         batches: Iterable[Batch] = predictions.batches()
         tuned = self.tuned(part, known, predictions) if part.boxes else None
@@ -199,13 +200,19 @@ class TaskRun:
         table = measure(chain(wanted, [Batch.of(list(blind))]), known.targets, protocol)
         if part.method == "embed":
             table = table.filter(pc.equal(table["target"], part.name))
-        if not pc.any(pc.equal(table["condition"], "none")).as_py():
+        answers = table.filter(pc.equal(table["condition"], "none"))
+        if not answers.num_rows:
             return None
+        if part.method == "classify":
+            known, silent = _without(part, known, set(known.asked.classes) - set(answers["target"].to_pylist()))
+            unknown = sorted({*unknown, *silent})
+        if unknown:  # fewer classes are another question
+            protocol = replace(protocol, labels=f"{protocol.labels}; without {', '.join(unknown)}")
         self.progress(f"computing intervals: {part.title.lower()}", 0, 1)
         boxes = {} if tuned is None else tuned.as_json()
         result = part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
         cases = TaskCases(part, self.source, known.asked, (tuned or Tuned([BoxSettings()])).of)
-        return replace(result, galleries=cases.galleries(table, predictions, slug(part), self.cases))
+        return replace(result, unknown=unknown, galleries=cases.galleries(table, predictions, slug(part), self.cases))
 
     def blind(self, part: TaskPart, known: Known) -> BlindBaselines:
         """Return the baselines, fitted on the tuning source or on other patients of the same source."""
@@ -214,6 +221,26 @@ class TaskRun:
             if other is not None:
                 return BlindBaselines(part, other.asked, other.targets, elsewhere=True)
         return BlindBaselines(part, known.asked, known.targets, elsewhere=False)
+
+
+def _known_classes(part: TaskPart, known: Known, predictions: Predictions) -> tuple[Known, Sequence[str]]:
+    """Return what to measure without the findings that the model does not know, and these.
+
+    The notes of the predictions list the findings that were asked for; without notes, all were.
+    """
+    noted = [run["findings"] for run in predictions.runs if "findings" in run]
+    asked = {canonical_finding(str(name)) for names in noted if isinstance(names, Sequence) for name in names}
+    return _without(part, known, set(known.asked.classes) - asked if noted else set())
+
+
+def _without(part: TaskPart, known: Known, unknown: set[str]) -> tuple[Known, Sequence[str]]:
+    """Return what to measure without some classes, and these in order."""
+    if not unknown:
+        return known, ()
+    classes = tuple(name for name in known.asked.classes if name not in unknown)
+    if part.method == "detect":
+        with_classes(known.targets, classes)
+    return replace(known, asked=replace(known.asked, classes=classes)), sorted(unknown)
 
 
 def slug(part: TaskPart) -> str:

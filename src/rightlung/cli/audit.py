@@ -117,6 +117,8 @@ def say_tasks(done: TaskAudit) -> None:
         say(f"\n{one.part.title} (protocol {one.protocol.hash})\n")
         say_table(*task_rows(one, main_only=True))
         say(f"\n- {verdict_of(one)}")
+        if one.unknown:
+            say(f"- Not known by the model and not measured: {', '.join(one.unknown)}.")
         if one.boxes:
             say(f"- Boxes: {one.protocol.box_settings}.")
         if one.without_cardiomegaly:

@@ -76,6 +76,14 @@ class FindingClassifier(Protocol):
 
 
 @runtime_checkable
+class KnowsFindings(Protocol):
+    """Knows some findings only: a classifier or detector is not asked about others."""
+
+    def knows(self, finding: str) -> bool:
+        """Return whether the model has answers about a finding."""
+
+
+@runtime_checkable
 class Detector(Protocol):
     """Finds the boxes of findings."""
 

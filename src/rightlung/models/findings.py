@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from rightlung.core import Phrase
 from rightlung.core.errors import InputError, unknown_name
@@ -37,13 +41,12 @@ class FindingColumns:
         steps = (meaning.name, *(broader_findings(meaning.name) if broader else ()))
         return next((self._by_meaning[step] for step in steps if step in self._by_meaning), None)
 
-    def all_columns(self, names: Sequence[str]) -> list[int]:
-        """Return the column of each finding; an unknown one is an error."""
-        columns = [(name, self.column(name)) for name in names]
-        for name, column in columns:
-            if column is None:
-                raise unknown_name("finding of this model", name, self.findings)
-        return [column for _, column in columns if column is not None]
+    def scores(self, values: Tensor, names: Sequence[str]) -> Tensor:
+        """Return the columns (n, names) of values (n, findings), NaN for unknown ones; at least one must be known."""
+        found = values.new_full((len(values), len(names)), torch.nan)
+        for name, column in self.known_columns(names).items():
+            found[:, names.index(name)] = values[:, column]
+        return found
 
     def known_columns(self, names: Sequence[str]) -> dict[str, int]:
         """Return the columns of the findings that are known; it is an error if none is."""
@@ -60,6 +63,23 @@ class FindingColumns:
             names = findings_named(phrase.text if isinstance(phrase, Phrase) else phrase)
         columns = (self.column(name, broader=True) for name in names)
         return sorted({column for column in columns if column is not None})
+
+
+class FixedFindings:
+    """A model with a fixed list of findings."""
+
+    config: Any
+    columns: FindingColumns
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """The findings, in the order of the logits."""
+        names: tuple[str, ...] = self.config.findings
+        return names
+
+    def knows(self, finding: str) -> bool:
+        """Return whether a finding is in the list."""
+        return self.columns.column(finding) is not None
 
 
 def findings_named(text: str) -> list[str]:

@@ -59,10 +59,13 @@ def draw(tile: Tile, side: int = 224) -> Picture:
 
     masks = () if tile.mask is None else (tile.mask,)
     shown = paint(tile.image, tile.heatmap, targets=tile.targets, masks=masks, predicted=tile.predicted, side=side)
-    pen = PIL.ImageDraw.Draw(shown)
+    pen, face = PIL.ImageDraw.Draw(shown), font(max(12, side // 20))
     for box, label in zip(tile.predicted, tile.labels, strict=bool(tile.labels)):
         x, y, *_ = box.to_pixels((shown.height, shown.width))
-        pen.text((x + 4, y + 2), label, PREDICTED, font(max(12, side // 16)), stroke_width=1, stroke_fill=(0, 0, 0))
+        above = y >= sum(face.getmetrics())  # else there is no room above the box
+        x = min(x + (0 if above else 4), shown.width - round(face.getlength(label)))
+        place, anchor = ((x, y), "ld") if above else ((x, y + 2), "la")
+        pen.text(place, label, PREDICTED, face, anchor, stroke_width=1, stroke_fill=(0, 0, 0))
     picture = PIL.Image.new("RGB", (side, side))
     left = (side - shown.width) // 2
     picture.paste(shown, (left, (side - shown.height) // 2))

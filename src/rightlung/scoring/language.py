@@ -12,7 +12,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -131,38 +131,47 @@ def cider(answers: Sequence[Words], references: Sequence[Words]) -> FloatArray:
 def meteor_statistics(answers: Sequence[Words], references: Sequence[Words]) -> dict[str, FloatArray]:
     """Return what METEOR 1.5 counts in each text, ``(n,)`` by name of `METEOR_COLUMNS`; add up for a corpus.
 
-    The alignment is done by the METEOR of pycocoevalcap, which needs Java.
+    The alignment is done by the METEOR of pycocoevalcap, which needs Java. It is started once for all calls.
     """
     make = _pycocoevalcap("METEOR", "meteor.meteor", "Meteor")
     if shutil.which("java") is None:
         raise InputError("METEOR needs Java: install a Java runtime (version 8 or newer) so that 'java' is on the PATH")
-    pairs = zip(*_as_texts(answers, references), strict=True)
-    numbers = [_meteor_counts(make, said, true) for (said,), (true,) in pairs]
-    for place, found in enumerate(numbers):
-        if len(found) != 23:
-            _meteor_process.cache_clear()
-            _meteor_counts.cache_clear()
-            raise InputError(f"METEOR gave no statistics for text {place}: {' '.join(answers[place])[:60]!r}")
+    scorer, numbers = _meteor(make), []
+    try:
+        with scorer.lock:
+            for (said,), (true,) in zip(*_as_texts(answers, references), strict=True):
+                numbers.append(scorer._stat(said, [true]).split())
+                if len(numbers[-1]) != 23:
+                    place, text = len(numbers) - 1, said[:60]
+                    raise InputError(f"METEOR gave no statistics for text {place}: {text!r}")
+    except BaseException as error:  # a question may lack its answer, which would be taken for that of the next one
+        _stop_meteor()
+        if isinstance(error, OSError):
+            raise InputError(f"METEOR has stopped: {error}") from None
+        raise
     return _meteor_columns(np.array(numbers, np.float64).reshape(-1, 23))
 
 
-@lru_cache(maxsize=1 << 17)
-def _meteor_counts(make: Callable[[], Any], answer: str, reference: str) -> tuple[str, ...]:
-    return tuple(_meteor_process(make)._stat(answer, [reference]).split())
+_RUNNING: list[Any] = []
 
 
-@lru_cache(maxsize=1)  # its tables take seconds to load
-def _meteor_process(make: Callable[[], Any]) -> Any:
-    scorer = make()
+def _meteor(make: Callable[[], Any]) -> Any:
+    """Return a running METEOR, which takes seconds to start and then answers line by line."""
+    if not _RUNNING:
+        _RUNNING.append(make())
+        atexit.register(_stop_meteor)
+    return _RUNNING[0]
 
-    def close() -> None:
-        for pipe in (scorer.meteor_p.stdin, scorer.meteor_p.stdout, scorer.meteor_p.stderr):
-            pipe.close()
-        scorer.meteor_p.kill()
-        scorer.meteor_p.wait()
 
-    atexit.register(close)
-    return scorer
+def _stop_meteor() -> None:
+    """Stop METEOR, if it runs."""
+    atexit.unregister(_stop_meteor)
+    while _RUNNING:
+        process = _RUNNING.pop().meteor_p
+        process.kill()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            with suppress(OSError):  # what was not read is lost
+                pipe.close()
 
 
 def _meteor_columns(numbers: FloatArray) -> dict[str, FloatArray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ def test_what_a_text_finds_is_classified_by_its_features_after_the_post_decoder(
             cosines = torch.stack(means) @ normalize(features, dim=0)
             assert float(score) == pytest.approx(float((cosines / 0.25).softmax(0)[0]), rel=1e-4)
     assert np.abs(found[0] - found[2]).max() > 1e-4
-    given = {"queries": [Query("left lung")], "multiclass": True}
+    given: dict[str, Any] = {"queries": [Query("left lung")], "multiclass": True}
     with torch.no_grad():
         groups = [normalize(model.prompt_embeddings(positive_prompts(name)), dim=-1).mean(0) for name in FINDINGS]
         cosines = normalize(torch.stack(groups), dim=-1) @ normalize(features, dim=0)

@@ -94,9 +94,14 @@ def test_findings_can_be_chosen_in_any_order_and_by_a_data_sets_names(model: Cla
     assert model.classify([]).shape == (0, 4)
 
 
-def test_a_finding_the_network_was_not_taught_is_refused_by_name(model: Classifier) -> None:
+def test_a_finding_the_network_was_not_taught_has_no_score_and_alone_it_is_refused_by_name(model: Classifier) -> None:
+    given = images((64, 64))
+    found = model.classify(given, ["pneumothorax", "Nodule"])
+    assert np.isnan(found[:, 0]).all()
+    assert np.array_equal(found[:, 1], model.classify(given)[:, 3])
+    assert [model.knows(name) for name in ("pneumothorax", "Nodule")] == [False, True]
     with pytest.raises(InputError, match="'pneumothorax'"):
-        model.classify(images((64, 64)), ["pneumothorax"])
+        model.classify(given, ["pneumothorax"])
 
 
 @pytest.mark.parametrize("pooling", ["mean", "lse"])

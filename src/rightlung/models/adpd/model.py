@@ -28,7 +28,7 @@ from rightlung.models.chex.matching import box_loss
 from rightlung.models.classifier.losses import label_bce
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredModel, check_losses
-from rightlung.models.findings import FindingColumns
+from rightlung.models.findings import FindingColumns, FixedFindings
 from rightlung.models.inputs import Images, as_images, as_list
 from rightlung.models.preprocessing import letterbox_batches
 from rightlung.models.roi import check_boxes
@@ -72,7 +72,7 @@ class RegionFindings:
     logits: Tensor
 
 
-class Adpd(ConfiguredModel):
+class Adpd(FixedFindings, ConfiguredModel):
     """Boxes of findings, learned from labels of anatomical regions or of images."""
 
     kind: ClassVar[str] = "adpd"
@@ -91,11 +91,6 @@ class Adpd(ConfiguredModel):
         self.head = nn.Linear(config.dimension, len(config.findings))
         nn.init.constant_(self.head.bias, -4.0)  # findings are rare, and the image has 29 chances to have one
         self.columns = FindingColumns(config.findings)
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """The findings, in the order of the logits."""
-        return self.config.findings
 
     def find(self, images: Tensor) -> RegionFindings:
         """Return boxes and findings of the regions of images (n, 1, size, size)."""
@@ -132,13 +127,15 @@ class Adpd(ConfiguredModel):
     ) -> NDArray[np.float32]:
         """Return the probabilities of findings (all by default), (images, findings), in one box of each image.
 
-        Without boxes, it is that of the image: of all its regions together, as in `image_logits`.
+        Without boxes, it is that of the image: of all its regions together, as in `image_logits`. Unknown findings have
+        NaN.
         """
         arrays = as_images(images)
-        columns = self.columns.all_columns(self.findings if findings is None else as_list(findings))
+        names = list(self.findings) if findings is None else as_list(findings)
+        self.columns.known_columns(names)  # raises if none is known
         if boxes is not None:
             check_boxes(boxes, arrays)
-        parts, done = [torch.zeros(0, len(columns))], 0
+        parts, done = [torch.zeros(0, len(names))], 0
         with self.eval_mode():
             for squares, extents in letterbox_batches(arrays, self.config.image.size, self.device):
                 if boxes is None:
@@ -148,7 +145,7 @@ class Adpd(ConfiguredModel):
                     corners = torch.tensor([[in_square(box, extent)] for box, extent in own], device=self.device)
                     tokens = self.detector.at_boxes(to_centres(corners), self.image_encoder.patches(squares))
                     logits = self.head(tokens[:, 0]).float()
-                parts.append(logits[:, columns].sigmoid().cpu())
+                parts.append(self.columns.scores(logits.sigmoid(), names).cpu())
                 done += len(extents)
         return torch.cat(parts).numpy()
 

@@ -26,7 +26,7 @@ from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.classifier.losses import LOSSES, ClassifierLossInputs
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredModel, check_losses
-from rightlung.models.findings import FindingColumns
+from rightlung.models.findings import FindingColumns, FixedFindings
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_batches
 from rightlung.models.roi import box_weights, check_boxes
@@ -61,7 +61,7 @@ class ClassifierConfig:
         check_losses(self.losses, LOSSES)
 
 
-class Classifier(ConfiguredModel):
+class Classifier(FixedFindings, ConfiguredModel):
     """Probabilities of findings, and a class activation map of the findings that a phrase names."""
 
     kind: ClassVar[str] = "classifier"
@@ -75,11 +75,6 @@ class Classifier(ConfiguredModel):
         self.config = replace(config, image=self.image_encoder.config)
         self.losses = nn.ModuleDict({name: LOSSES[name]() for name in config.losses})
         self.columns = FindingColumns(config.findings)
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """The findings, in the order of the logits."""
-        return self.config.findings
 
     def pool(self, cell_logits: Tensor, weights: Tensor | None = None) -> Tensor:
         """Pool the logits of cells (n, k, rows, cols) to those of images (n, k).
@@ -113,15 +108,15 @@ class Classifier(ConfiguredModel):
     def classify(
         self, images: Images, findings: str | Sequence[str] | None = None, boxes: Sequence[Box] | None = None
     ) -> NDArray[np.float32]:
-        """Return the probabilities of findings (all of them by default), (images, findings).
+        """Return the probabilities of findings (all of them by default), (images, findings); NaN for unknown ones.
 
         With ``boxes``, one for each image, only the cells in the box are pooled (ChEX, supp. E.4).
         """
         images, names = as_images(images), self.findings if findings is None else as_list(findings)
-        columns = self.columns.all_columns(names)
+        self.columns.known_columns(names)  # raises if none is known
         if boxes is not None:
             check_boxes(boxes, images)
-        parts = [np.zeros((0, len(columns)), dtype=np.float32)]
+        parts = [np.zeros((0, len(names)), dtype=np.float32)]
         done = 0
         with self.eval_mode():
             for cell_logits, extents in self._cell_logits(images):
@@ -129,7 +124,8 @@ class Classifier(ConfiguredModel):
                 if boxes is not None:
                     own = boxes[done : done + len(extents)]
                     weights = box_weights(own, extents, self.image_encoder.grid).to(cell_logits.device)
-                parts.append(self.pool(cell_logits, weights)[:, columns].sigmoid().cpu().numpy())
+                scores = self.pool(cell_logits, weights).sigmoid()
+                parts.append(self.columns.scores(scores, names).cpu().numpy())
                 done += len(extents)
         return np.concatenate(parts)
 

@@ -21,7 +21,7 @@ from rightlung.models.chex.boxes import scored_boxes, to_centres
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredModel, check_losses
 from rightlung.models.encoders.pretrained import build_config
-from rightlung.models.findings import FindingColumns
+from rightlung.models.findings import FindingColumns, FixedFindings
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
 from rightlung.models.preprocessing import letterbox_batches
 
@@ -55,7 +55,7 @@ class DetrConfig:
         check_losses(self.losses, LOSSES)
 
 
-class ConditionalDetr(ConfiguredModel):
+class ConditionalDetr(FixedFindings, ConfiguredModel):
     """Boxes of findings, trained on boxes with labels."""
 
     kind: ClassVar[str] = "conditional-detr"
@@ -69,11 +69,6 @@ class ConditionalDetr(ConfiguredModel):
         self.detector = _build_detector(config)
         encoder = self.detector.model.backbone.encoder
         self.config = replace(config, image=encoder.config)
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """The findings, in the order of the logits."""
-        return self.config.findings
 
     # ---------------------------------------------------------------- training
 

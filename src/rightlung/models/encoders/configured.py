@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rightlung.core.checks import check_text
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.settings import plain_settings, read_settings
+from rightlung.lexicon import find
 from rightlung.models.base import Reading, TrainingBatch
 from rightlung.models.encoders.text import TextConfig
 from rightlung.models.encoders.tokenizer import WordTokenizer
@@ -164,6 +165,10 @@ class ConfiguredTextModel(ConfiguredModel):
     def reads(self, text: str) -> Reading:
         """Return how much of a text the model reads: at most ``max_length`` tokens."""
         return self.tokenizer.reading(check_text(text, "a text"))
+
+    def knows(self, finding: str) -> bool:
+        """Return whether there are prompts for a finding."""
+        return find(finding) is not None
 
     def extra_files(self) -> dict[str, bytes]:
         """Return the tokenizer's file."""
