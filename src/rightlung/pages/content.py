@@ -79,7 +79,7 @@ class Table:
     @property
     def footnotes(self) -> list[str]:
         """The notes, and the meaning of the mark for few patients where a cell has it."""
-        marked = any((cell.detail or cell.text).endswith(FEW) for row in self.rows for cell in row)
+        marked = any(FEW in (cell.detail or cell.text) for row in self.rows for cell in row)
         return [*self.notes, *([FEW_NOTE] if marked else [])]
 
     def as_json(self) -> dict[str, Any]:

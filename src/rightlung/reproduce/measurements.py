@@ -157,7 +157,8 @@ class Measurements:
             yield f"{unread:,} studies could not be used for training or validation."
         if model.errors:
             yield f"{model.errors:,} questions have no answer."
-        for kind in ("local", "global"):
+        compared = len(self.measured.conditions) > 1  # similarities are compared with those of other texts
+        for kind in ("local", "global") if compared else ():
             if np.isnan(self.measured.value(model.slug, f"similarity_{kind}")).all():
                 yield f"has no {kind} similarity."
 

@@ -6,7 +6,7 @@ is a task with a measure. Where the paper has several data sets for a task, ours
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,7 +30,10 @@ SETTINGS = BootstrapSettings(resamples=250)
 BY_FINDING = "f1 "
 """Begins the name of a column with the F1 of one observation, as in ``published.yaml``."""
 BOXES = "Boxes: non-maximum suppression at an IoU of 0.25, as in the paper, but not scaled."
-BEST_OF = "The best of several models is chosen for each figure, as in the paper, and named below it."
+BEST_OF = (
+    "The best model of a kind is chosen for each figure, as in the paper; hover to see which. Tables 7 to 14 have all."
+)
+DATA_SETS = "The paper's data sets: MS-CXR (SG, RC and RE of findings), VinDr-CXR (OD), CIG (RC, RE), MIMIC-CXR (RG)."
 TEXTS = "Texts are labelled by rules (the paper: CheXbert). METEOR needs Java; without it the value is missing."
 
 
@@ -59,6 +62,8 @@ class PaperTable:
     notes: Sequence[str] = ()
     papers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The paper's data sets for a task, if not the first one of `TASKS`."""
+    measures_down: bool = False
+    """Whether measures are rows and models columns, with the paper's figures in the same cells."""
 
 
 def _rows(**papers: str) -> list[TableRow]:
@@ -98,10 +103,11 @@ TABLES: Mapping[str, PaperTable] = {
             "2", "ChEX and the best baseline of each kind", "In percent. SG: sentence grounding, OD: detection of "
             "findings, RC and RE: classification and description of regions, given their boxes (of findings: of the "
             "boxes of phrases), RG: reports.",
-            [TableRow((WHOLE,), WHOLE), *TYPES.values()], IN_TABLE_2, [BEST_OF, BOXES, TEXTS],
+            [TableRow((WHOLE,), WHOLE), *TYPES.values()], IN_TABLE_2, [BEST_OF, BOXES, TEXTS, DATA_SETS],
+            measures_down=True,
         ),
         PaperTable("3", "tokens and targets in training", _IN_PERCENT_OVER_SEEDS, _same(TOKENS_AND_TARGETS),
-                   IN_TABLE_2, [BOXES]),
+                   IN_TABLE_2, [BOXES, DATA_SETS], measures_down=True),
         PaperTable("4", "the sentence generator", _IN_PERCENT, _same(GENERATORS),
                    [(task, ("micro_f1_14",)) for task in ("re-boxes", "re", "rg")]),
         PaperTable(
@@ -192,26 +198,43 @@ class ChexTables:
         rows = [row for row in of.rows if any(self._has(row, task) for task, _ in of.columns)]
         if not rows:
             return None
+        columns = [column for task, measures in of.columns for name in measures
+                   for column in self._columns(of, rows, task, name)]  # fmt: skip
         header, lines = [Column("model", "text")], [[Cell(self._label(row))] for row in rows]
-        for task, measure in ((task, name) for task, measures in of.columns for name in measures):
-            title = _title(measure) if len(of.columns) == 1 else f"{TASKS[task].title}, {_title(measure)}"
-            header.append(Column(title))
-            found = [self.best(row, task, measure) for row in rows]
-            highest = max((one.value for _, one in found if one is not None), default=None)
-            for line, row, (name, one) in zip(lines, rows, found, strict=True):
-                cell = estimate_cell(one, 100.0, 1, strong=one is not None and one.value == highest)
-                model = self.model(name)
-                several = len(row.variants) > 1 and one is not None and model is not None
-                line.append(replace(cell, detail=f"{cell.detail}; {model.label}") if several and model else cell)
-            for subset in of.papers.get(task, TASKS[task].papers[:1]):
-                subjects = [Subject(row.paper, measure, subset, "benchmark") for row in rows]
-                figures = [self.found.published.find(one, of.number) for one in subjects]
-                if any(figures):
-                    header.append(Column(f"paper, {subset}", "paper"))
-                    for line, figure in zip(lines, figures, strict=True):
-                        line.append(Cell("–") if figure is None else Cell(figure.printed, f"Table {figure.table}"))
+        if of.measures_down:
+            header, lines = [Column("measure", "text"), *(Column(self._label(row)) for row in rows)], []
+        for title, cells, papers in columns:
+            if of.measures_down:
+                printed = [[own[row] for own in papers.values()] for row in range(len(rows))]
+                lines.append([Cell(title), *map(_with_paper, cells, printed)])
+                continue
+            header += [Column(title), *(Column(f"paper, {subset}", "paper") for subset in papers)]
+            for line, *own in zip(lines, cells, *papers.values(), strict=True):
+                line += own
         name, title = f"t{of.number}", f"Table {of.number}: {of.title}"
         return Table(name, title, of.caption, header, lines, [*of.notes, "Bold: the highest value."], folded)
+
+    def _columns(
+        self, of: PaperTable, rows: Sequence[TableRow], task: str, measure: str
+    ) -> Iterator[tuple[str, list[Cell], dict[str, list[Cell]]]]:
+        """Yield a measure of all rows: its title, our values, and the paper's by data set."""
+        title = _title(measure) if len(of.columns) == 1 else f"{TASKS[task].title}, {_title(measure)}"
+        found = [self.best(row, task, measure) for row in rows]
+        highest = max((one.value for _, one in found if one is not None), default=None)
+        cells = []
+        for row, (name, one) in zip(rows, found, strict=True):
+            cell = estimate_cell(one, 100.0, 1, strong=one is not None and one.value == highest)
+            model = self.model(name) if len(row.variants) > 1 and one is not None else None
+            cells.append(cell if model is None else replace(cell, help=model.label))
+        papers = {}
+        for subset in of.papers.get(task, TASKS[task].papers[:1]):
+            subjects = [Subject(row.paper, measure, subset, "benchmark") for row in rows]
+            figures = [self.found.published.find(one, of.number) for one in subjects]
+            if any(figures):
+                papers[subset] = [
+                    Cell("–") if one is None else Cell(one.printed, f"Table {one.table}") for one in figures
+                ]
+        yield title, cells, papers
 
     def _has(self, row: TableRow, task: str) -> bool:
         return any(self.files(name, f"{task}{row.suffix}") for name in row.variants)
@@ -219,6 +242,12 @@ class ChexTables:
     def _label(self, row: TableRow) -> str:
         model = self.model(row.variants[0])
         return row.label or (row.variants[0] if model is None else model.label)
+
+
+def _with_paper(cell: Cell, papers: Sequence[Cell]) -> Cell:
+    """Return our value with the paper's after the interval."""
+    printed = [f"paper {one.text}" for one in papers if one.text != "–"]
+    return replace(cell, detail="; ".join(filter(None, (cell.detail, *printed))))
 
 
 def _title(measure: str) -> str:
