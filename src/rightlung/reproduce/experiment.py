@@ -103,12 +103,11 @@ def reproduce(
         _measure_baselines(plan, prepared, progress, say)
     missing = _measure_own(plan, prepared, own, progress, say)
     missing |= _run_jobs(plan, prepared, asked, wanted, recipes, bool(own), at_once, progress, say)
+    missing |= _measure_rest(plan, prepared, progress, say)
     _keep_missing(plan, missing, prepared)
 
     files: Sequence[Path] = ()
     if page:
-        for slug in sorted(path.parent.name for path in plan.out.glob("measures/*/about.json")):
-            _measure_more(plan, prepared, slug, progress)
         progress("writing the page", 0, 1)
         found = Measurements.read(plan.out, plan.paper, prepared, commands=typed, judgements=judgements, key=key)
         content = plan.paper.page(found)
@@ -168,6 +167,18 @@ def measure_model(
     measured = {"instances": len(prepared.targets.phrases), "rows": table.num_rows, **counts}
     whole = {"weights": weights_digest(model), **about, "protocol": prepared.protocol.hash, "measured": measured}
     write_json(folder / "about.json", whole | examples)
+
+
+def _measure_rest(plan: Plan, prepared: PreparedStudies, progress: Progress, say: Say) -> dict[str, str]:
+    """Measure what needs no model and was left to this call; return the reasons of models for which that failed."""
+    failed: dict[str, str] = {}
+    for slug in sorted(path.parent.name for path in plan.out.glob("measures/*/about.json")):
+        try:
+            _measure_more(plan, prepared, slug, progress)
+        except InputError as error:
+            failed[slug] = str(error)
+            say(f"{slug}: {error}")
+    return failed
 
 
 def _measure_more(plan: Plan, prepared: PreparedStudies, slug: str, progress: Progress) -> None:

@@ -171,9 +171,12 @@ def test_a_folder_with_some_of_the_measures_makes_a_page_that_lists_the_rest(
         shutil.copytree(plan.out / name, tmp_path / name)
     shutil.rmtree(tmp_path / "measures" / "clip")
     (tmp_path / "measures" / "no-s" / "about.json").unlink()
+    (tmp_path / "measures" / "detr" / "tasks.json").unlink()
+    (tmp_path / "measures" / "detr" / "answers.parquet").write_bytes(b"half")
     reproduce(replace(plan, out=tmp_path, only=("none",), measure=True))
     content = json.loads((tmp_path / "results.json").read_text())
     assert content["tables"]["t3"]["header"] == ["measure", "ChEX"]
+    assert any(one.startswith("Not measured: detr (answers.parquet") for one in content["missing"])
     assert {"Not measured: CLIP.", "Not measured: No-S.", "measures/no-s: unfinished, left out."} <= {
         *content["missing"]
     }
