@@ -1,4 +1,4 @@
-"""``rightlung describe`` and ``rightlung report`` with a tiny ChEX and with what they refuse."""
+"""``rightlung describe`` and ``rightlung report`` with a tiny ChEX, with the shipped model, and what they refuse."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import PIL.Image
 import pytest
+import torch
 
 from rightlung.models.folder import save_model
 from rightlung.phantom.config import default_config
@@ -40,7 +41,7 @@ def test_a_report_has_a_page_that_escapes_names(call: Any, files: tuple[str, str
     written = json.loads(done.stdout)
     page = (tmp_path / "r.html").read_text()
     assert "<title>&lt;b&gt;.png" in page
-    assert page.count("<li tabindex") == len(written["sentences"])
+    assert page.count('class="number"') == len(written["sentences"])
     assert page.count("<rect ") == sum(len(one["boxes"]) for one in written["sentences"])
     assert written["note"] in page
 
@@ -49,6 +50,8 @@ def test_a_report_has_a_page_that_escapes_names(call: Any, files: tuple[str, str
     ("arguments", "said"),
     [
         (("--box", "0.5,0.2,0.5,0.7"), "has no area"),
+        (("--box", "0.5,0.2,0.3,0.7"), "x0 = 0.5 is not below x1 = 0.3"),
+        (("--box", "0.5,0.2,1.5,0.7"), "leaves the image"),
         (("--box", "1,2"), "--box needs X0,Y0,X1,Y1"),
         (("--prompt", " "), "a text with at least one character"),
         (("--prompt", "a", "--box", "0,0,1,1", "--box", "0,0,1,0.5"), "one --box with --prompt"),
@@ -63,3 +66,90 @@ def test_bad_queries_are_refused(call: Any, files: tuple[str, str], arguments: t
 def test_a_model_without_sentences_is_refused(call: Any, files: tuple[str, str]) -> None:
     done = call("report", files[0], "--model", "starter")
     assert (done.returncode, "writes no reports" in done.stderr) == (2, True)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    """A phantom with a right-sided pleural effusion."""
+    study = make_studies(default_config(), 1, [3])[0]
+    assert study.findings["pleural effusion"] == "positive"
+    PIL.Image.fromarray((study.image * 255).astype("uint8")).save(tmp_path / "phantom.png")
+    return "phantom.png"
+
+
+def test_the_shipped_model_is_asked_by_default(call: Any, image: str) -> None:
+    done = call("describe", image, "--prompt", "pleural effusion", "--json")
+    answer = json.loads(done.stdout)
+    assert answer["model"] == "chex"
+    (found,) = answer["answers"]
+    assert "effusion" in found["text"]
+    scores = [one["score"] for one in found["boxes"]]
+    assert scores == sorted(scores, reverse=True)
+    assert found["boxes"][0]["box"][2] < 0.5  # the patient's right is on the image's left
+
+
+def test_the_report_in_words_has_what_its_json_has(call: Any, image: str) -> None:
+    written = json.loads(call("report", image, "--json").stdout)
+    told = call("report", image).stderr
+    for number, one in enumerate(written["sentences"], start=1):
+        boxes = "; ".join("box " + ",".join(f"{value:.2f}" for value in box) for box in one["boxes"])
+        assert f"{number}. {one['text']}\n   asked: {one['prompt']}; score {one['score']:.2f}; {boxes}\n" in told
+    assert written["text"] == " ".join(one["text"] for one in written["sentences"]) != ""
+    assert told.endswith(f"{written['note']}\n")
+
+
+def test_a_report_without_sentences_says_what_was_asked(
+    call: Any, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rightlung.models.chex.model import Chex
+
+    monkeypatch.setattr(Chex, "finding_probabilities", lambda *given: torch.zeros(1, 29, 13))
+    arguments = ("report", image, "--findings", "positive", "--html", str(tmp_path / "r.html"))
+    written = json.loads(call(*arguments, "--json").stdout)
+    assert written["text"].startswith("No finding: there is no evidence of enlarged cardiomediastinum, cardiomegaly")
+    assert written["looked_for"].startswith("no finding, enlarged cardiomediastinum, cardiomegaly")
+    assert written["looked_for"].endswith("mediastinum, cardiac silhouette, abdomen")
+    told, page = call(*arguments).stderr, (tmp_path / "r.html").read_text()
+    for shown in (told, page):
+        assert written["text"] in shown
+        assert f"The model was asked for: {written['looked_for']}." in shown
+        assert "The model may have missed findings" in shown
+
+
+def test_prompts_that_are_not_read_are_noted(call: Any, image: str, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("\n\n# a comment\n  heart \n\n" + "left lung " * 1000 + "\nxyzzy qwertz\n")
+    written = json.loads(call("report", image, "--prompts", "prompts.txt", "--json").stdout)
+    assert {one["prompt"] for one in written["sentences"]} <= {"heart", ("left lung " * 1000).strip(), "xyzzy qwertz"}
+    long, unknown = written["notes"]
+    assert "of the 9,999 characters" in long
+    assert unknown == "prompt 'xyzzy qwertz': the model knows only 0% of these words, so its answer means little"
+    told = call("describe", image, "--prompt", "left lung " * 1000).stderr
+    assert "of the 10,000 characters" in told
+    assert len(told) < 1000
+
+
+def test_five_hundred_prompts_are_answered_at_once(call: Any, image: str) -> None:
+    prompts = [part for number in range(500) for part in ("--prompt", f"nodule of {number} mm")]
+    answers = json.loads(call("describe", image, *prompts, "--json").stdout)["answers"]
+    assert [one["prompt"] for one in answers] == prompts[1::2]
+    assert all(one["text"] for one in answers)
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"", "has no prompts"), (b"\n \n", "has no prompts"),
+                                               (b"\xff\xfe", "not a text file"), (None, "No such file")])  # fmt: skip
+def test_bad_files_of_prompts_are_refused(
+    call: Any, image: str, tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / "prompts.txt").write_bytes(content)
+    done = call("report", image, "--prompts", "prompts.txt")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("command", ["describe", "report"])
+def test_a_black_image_is_refused(call: Any, tmp_path: Path, command: str) -> None:
+    PIL.Image.new("L", (256, 256)).save(tmp_path / "black.png")
+    done = call(command, "black.png")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "it is blank" in done.stderr

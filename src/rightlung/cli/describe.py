@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.cli.ground import cut, reading_warning
 from rightlung.cli.output import finish, say
 from rightlung.cli.predict import load_model
-from rightlung.core import Box, Image, InputError, Query, Report
+from rightlung.core import Box, Image, InputError, Query, Report, Sentence
 from rightlung.core.checks import check_text
 from rightlung.core.files import write_whole
-from rightlung.models.base import Describer, Grounder, Reporter
+from rightlung.models.base import Describer, Grounder, Reader, Reporter
 from rightlung.studies.images import decode_image
 from rightlung.studies.plausibility import IN_COLOUR, why_implausible
+
+_SHOWN = 10
+"""Notes that are printed."""
+NO_EVIDENCE = "A sentence can be fluent and wrong: compare it with its boxes. A score is not a probability."
+MAY_MISS = "The model may have missed findings: this does not show that there are none."
 
 
 def describe(
@@ -35,15 +41,20 @@ def describe(
     if asked and isinstance(model, Grounder):
         groundings = model.ground([pixels] * len(asked), [str(queries[place].phrase) for place in asked])
         for place, grounding in zip(asked, groundings, strict=True):
-            found[place]["boxes"] = [[*one.box.as_tuple(), one.score] for one in grounding.boxes]
+            found[place]["boxes"] = [{"box": list(one.box.as_tuple()), "score": one.score} for one in grounding.boxes]
+    notes = _notes(model, prompts)
 
     def tell() -> None:
         for one in found:
-            place = "" if one["box"] is None else f" in the box {', '.join(f'{value:.2f}' for value in one['box'])}"
-            say(f"{one['prompt'] or 'region'}{place}: {one['text'] or '(no words)'}")
-        say(NOT_A_MEDICAL_DEVICE)
+            place = "" if one["box"] is None else f"{' in' if one['prompt'] else ''} box {_corners(one['box'])}"
+            whole = "whole image" if one["box"] is None else ""
+            say(f"{cut(one['prompt'] or whole)}{place}: {one['text'] or '(no words)'}".strip())
+            for best in one.get("boxes", [])[:1]:
+                say(f"  best box {_corners(best['box'])}, score {best['score']:.2f}")
+        _say_end(notes, NO_EVIDENCE)
 
-    finish(json, {"image": str(image), "model": model_name, "answers": found, "note": NOT_A_MEDICAL_DEVICE}, tell)
+    result = {"image": str(image), "model": model_name, "answers": found, "notes": notes, "note": NOT_A_MEDICAL_DEVICE}
+    finish(json, result, tell)
 
 
 def report(
@@ -57,11 +68,13 @@ def report(
     json: bool,
 ) -> None:
     """Print the report of an image, each sentence with its score, prompt and boxes."""
+    own = () if prompts is None else tuple(_lines(prompts))
     pixels = _read(image)
     model = load_model(model_name, device)
     if not isinstance(model, Reporter):
         raise InputError(f"model {model_name!r} writes no reports; 'rightlung models' lists what each can do")
-    written = _written(model, model_name, pixels, prompts, findings, regions)
+    written = _written(model, model_name, pixels, own, findings, regions)
+    notes, advice = _notes(model, own), NO_EVIDENCE if written.sentences else MAY_MISS
     sentences = [
         {
             "text": one.text,
@@ -72,39 +85,75 @@ def report(
         for one in written.sentences
     ]
     result: dict[str, Any] = {"image": str(image), "model": model_name, "text": written.text, "sentences": sentences}
-    result |= {"html": None if html is None else str(html), "note": NOT_A_MEDICAL_DEVICE}
+    result |= {"looked_for": written.sections.get("looked for"), "html": None if html is None else str(html)}
+    result |= {"notes": notes, "note": NOT_A_MEDICAL_DEVICE}
     if html is not None:
         from rightlung.pages.report import report_page
 
-        write_whole(html, report_page(pixels, written, f"{image.name}, model {model_name}").encode())
+        write_whole(html, report_page(pixels, written, image.name, model_name, advice).encode())
 
     def tell() -> None:
-        for one in written.sentences:
-            score = "" if one.score is None else f"{one.score:.2f}  "
-            say(f"{score}{one.text}" + (f"  [{one.prompt}]" if one.prompt else ""))
+        for number, one in enumerate(written.sentences, start=1):
+            say(f"{number}. {one.text}\n   {_details(one)}")
         if not written.sentences:
-            say(written.text or "the report is empty")
+            say(written.text or "The report is empty.")
+        if "looked for" in written.sections:
+            say(f"The model was asked for: {written.sections['looked for']}.")
         if html is not None:
             say(f"written: {html}")
-        say(NOT_A_MEDICAL_DEVICE)
+        _say_end(notes, advice)
 
     finish(json, result, tell)
 
 
-def _written(model: Any, name: str, pixels: Image, prompts: Path | None, findings: str, regions: str) -> Report:
+def _details(sentence: Sentence) -> str:
+    prompt = [] if sentence.prompt is None else [f"asked: {cut(sentence.prompt)}"]
+    score = [] if sentence.score is None else [f"score {sentence.score:.2f}"]
+    boxes = [f"box {_corners(box.as_tuple())}" for box in sentence.boxes] or ["no box"]
+    return "; ".join([*prompt, *score, *boxes])
+
+
+def _corners(box: Iterable[float]) -> str:
+    """Return a box in the way in which ``--box`` takes it."""
+    return ",".join(f"{value:.2f}" for value in box)
+
+
+def _notes(model: object, prompts: Sequence[str]) -> list[str]:
+    """Return what the model does not read of each prompt."""
+    if not isinstance(model, Reader):
+        return []
+    found = []
+    for prompt in prompts:
+        reading = model.reads(prompt)
+        if warning := reading_warning(prompt, len(reading.text), reading.known):
+            found.append(f"prompt {cut(prompt)!r}: {warning}")
+    return found
+
+
+def _say_end(notes: Sequence[str], advice: str) -> None:
+    for note in notes[:_SHOWN]:
+        say(f"note: {note}")
+    if len(notes) > _SHOWN:
+        say(f"… and {len(notes) - _SHOWN:,} more notes; --json lists them all")
+    say(f"\n{advice}\n{NOT_A_MEDICAL_DEVICE}")
+
+
+def _written(model: Any, name: str, pixels: Image, prompts: tuple[str, ...], findings: str, regions: str) -> Report:
     if not hasattr(model, "report_settings"):
-        if prompts is not None or (findings, regions) != ("yes", "positive"):
+        if prompts or (findings, regions) != ("yes", "positive"):
             raise InputError(f"model {name!r} takes no prompts: leave out --prompts, --findings and --regions")
         return model.report([pixels])[0]  # type: ignore[no-any-return]
-    own = () if prompts is None else tuple(_lines(prompts))
-    return model.report([pixels], model.report_settings(findings=findings, regions=regions, prompts=own))[0]  # type: ignore[no-any-return]
+    settings = model.report_settings(findings=findings, regions=regions, prompts=prompts)
+    return model.report([pixels], settings)[0]  # type: ignore[no-any-return]
 
 
 def _lines(path: Path) -> list[str]:
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: the prompts cannot be read ({error})") from None
+    except OSError as error:
+        raise InputError(f"{path}: the prompts cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: the prompts cannot be read: this is not a text file in UTF-8") from None
     if not (given := [line for line in lines if line and not line.startswith("#")]):
         raise InputError(f"{path}: the file has no prompts; write one on each line")
     return given
@@ -123,11 +172,10 @@ def _queries(prompts: Sequence[str], boxes: Sequence[str]) -> list[Query]:
 def _box(text: str) -> Box:
     try:
         return Box(*(float(value) for value in text.split(",")))
-    except (TypeError, ValueError, InputError) as error:
-        reason = f": {error}" if isinstance(error, InputError) else ""
-        raise InputError(
-            f"--box needs X0,Y0,X1,Y1 in fractions of the image, from 0 to 1; got {text!r}{reason}"
-        ) from None
+    except InputError as error:
+        raise InputError(f"--box: {error}") from None
+    except (TypeError, ValueError):
+        raise InputError(f"--box needs X0,Y0,X1,Y1 in fractions of the image, from 0 to 1; got {text!r}") from None
 
 
 def _read(path: Path) -> Image:

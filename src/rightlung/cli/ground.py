@@ -178,7 +178,7 @@ class Session:
         answers = self.answerer.answers(questions, [pixels for _, _, pixels in pairs])
         for (task, phrase, pixels), answer in zip(pairs, answers, strict=True):
             if isinstance(answer, NoAnswer):
-                self.problems.append(f"{task.name}, phrase {_cut(phrase)!r}: {answer.reason}")
+                self.problems.append(f"{task.name}, phrase {cut(phrase)!r}: {answer.reason}")
                 continue
             grounding: Grounding = answer["grounding"]
             key = self._key(task.identity, phrase)
@@ -336,7 +336,7 @@ def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
     for entry in session.entries[:_SHOWN]:
         peak, abstention = entry["peak"], entry["abstention"]
         where = f"peak at x {peak[0]:.2f}, y {peak[1]:.2f} ({_SIDES[entry['side_of_peak']]})" if peak else "no peak"
-        say(f"{entry['image']}: {_cut(entry['phrase'])}")
+        say(f"{entry['image']}: {cut(entry['phrase'])}")
         if abstention >= PROBABLY_ABSENT:
             where, verdict = f"probably not in the image (abstention {abstention:.2f}); {where}", ""
         else:
@@ -362,12 +362,20 @@ def _warnings(entry: dict[str, Any]) -> Iterator[str]:
     """Yield warnings about an image that is no chest radiograph and a phrase that the model cannot read."""
     if entry.get("implausible"):
         yield f"warning: this cannot be a chest radiograph, so the map means nothing: {entry['implausible']}"
-    read, known, length = entry.get("read_to"), entry.get("known_words"), len(entry["phrase"])
-    if read is not None and read < length:
-        yield f"warning: the model reads only the first {read:,} of the {length:,} characters"
-    elif known is not None and known < LEAST_KNOWN:
-        yield f"warning: the model knows only {known:.0%} of these words, so the map means little"
+    warning = reading_warning(entry["phrase"], entry.get("read_to"), entry.get("known_words"))
+    if warning:
+        yield f"warning: {warning}"
 
 
-def _cut(text: str) -> str:
+def reading_warning(text: str, read_to: int | None, known: float | None) -> str | None:
+    """Return what a model does not read of a text: all from a character on, or most of its words."""
+    if read_to is not None and read_to < len(text):
+        return f"the model reads only the first {read_to:,} of the {len(text):,} characters"
+    if known is not None and known < LEAST_KNOWN:
+        return f"the model knows only {known:.0%} of these words, so its answer means little"
+    return None
+
+
+def cut(text: str) -> str:
+    """Return a text, shortened to 80 characters."""
     return text if len(text) <= 80 else f"{text[:79]}…"

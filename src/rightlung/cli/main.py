@@ -241,9 +241,9 @@ def ground(
 @app.command()
 def describe(
     image: Annotated[Path, _arg("PNG, JPEG or DICOM file.", "IMAGE")],
-    model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")],
     prompt: Annotated[Texts, _opt("What to describe, such as 'left lung' (repeatable).", "TEXT")] = None,
     box: Annotated[Texts, _opt("Region to describe, X0,Y0,X1,Y1 from 0 to 1 (repeatable).", "BOX")] = None,
+    model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
     device: Device = None,
     json: Json = False,
 ) -> None:
@@ -260,7 +260,7 @@ def describe(
 @app.command()
 def report(
     image: Annotated[Path, _arg("PNG, JPEG or DICOM file.", "IMAGE")],
-    model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")],
+    model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
     prompts: Annotated[Path | None, _opt("File with prompts of your own, one on each line.", "FILE")] = None,
     findings: Annotated[Use, _opt("Ask for the 14 findings; positive: keep only what shows one.")] = "yes",
     regions: Annotated[Use, _opt("Ask for the 15 regions; positive: keep only what shows a finding.")] = "positive",
