@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import rightlung
-from rightlung.core import InputError, Phrase
-from rightlung.models.inputs import as_images, as_pairs
+from rightlung.core import Box, InputError, Phrase, Query
+from rightlung.models.inputs import as_images, as_pairs, as_queries
 from tests.models.classifier.tiny import tiny_classifier
 from tests.models.gloria.test_model import create
 
@@ -86,3 +86,25 @@ def test_the_shipped_models_take_every_form(path: Path) -> None:
     assert gloria.similarity(path, "small nodule").global_similarity.shape == (1, 1)
     np.testing.assert_array_equal(gloria.encode_image(path), gloria.encode_image([GREY]))
     np.testing.assert_array_equal(gloria.encode_text("small nodule"), gloria.encode_text(["small nodule"]))
+
+
+def test_texts_and_boxes_are_queries() -> None:
+    box = Box(0.1, 0.2, 0.3, 0.4)
+    images, queries = as_queries(GREY, ["heart", box, Query("heart", box)])
+    assert (len(images), queries) == (3, [Query("heart"), Query(box=box), Query("heart", box)])
+    assert as_queries([GREY, GREY], "heart")[1] == [Query("heart"), Query("heart")]
+    assert as_queries(GREY, []) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("queries", "said"),
+    [
+        (["heart", "lung", "spine"], "got 2 images and 3 queries"),
+        ([(0.1, 0.2, 0.3, 0.4)], "a query must be a Query, a text or a Box; got tuple"),
+        (None, "a query must be a Query, a text or a Box; got NoneType"),
+        ("", "a query's phrase must be a text with at least one character"),
+    ],
+)
+def test_other_queries_are_refused(queries: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        as_queries([GREY, GREY], queries)

@@ -10,13 +10,14 @@ import numpy as np
 from PIL.Image import Image as PillowImage
 from torch import Tensor
 
-from rightlung.core import Image, InputError, Phrase
+from rightlung.core import Box, Image, InputError, Phrase, Query
 from rightlung.core.study import check_image
 from rightlung.studies.images import from_pillow, read_image
 
 ImageInput = Image | str | os.PathLike[str] | PillowImage
 Images = ImageInput | Sequence[ImageInput]
 Phrases = Phrase | str | Sequence[Phrase | str]
+Queries = Query | str | Box | Sequence[Query | str | Box]
 
 
 def as_images(images: Images) -> list[Image]:
@@ -43,6 +44,30 @@ def as_pairs(images: Images, phrases: Phrases) -> tuple[list[Image], list[Phrase
             f"got {len(arrays)} images and {len(listed)} phrases"
         )
     return arrays, listed
+
+
+def as_queries(images: Images, queries: Queries) -> tuple[list[Image], list[Query]]:
+    """Return images and queries as lists of equal length; a text or a box is a query, and one is paired with all."""
+    alone = isinstance(queries, Query | str | Box)
+    given: list[Any] = list(queries) if not alone and isinstance(queries, Iterable) else [queries]
+    arrays, listed = as_images(images), [_as_query(one) for one in given]
+    if len(arrays) == 1:
+        arrays = arrays * len(listed)
+    elif alone:
+        listed = listed * len(arrays)
+    if len(arrays) != len(listed):
+        raise InputError(f"expected as many images as queries; got {len(arrays)} images and {len(listed)} queries")
+    return arrays, listed
+
+
+def _as_query(given: object) -> Query:
+    if isinstance(given, Query):
+        return given
+    if isinstance(given, str):
+        return Query(given)
+    if isinstance(given, Box):
+        return Query(box=given)
+    raise InputError(f"a query must be a Query, a text or a Box; got {type(given).__name__}")
 
 
 def pairs_by_image(images: Sequence[Image]) -> list[list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -154,3 +155,16 @@ def test_settings_that_ask_nothing_are_refused() -> None:
         ReportSettings(prompts=(" ",))
     with pytest.raises(InputError, match="max_sentences"):
         ReportSettings(max_sentences=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"prompts": "heart"}, "prompts must be a list of texts; got the text 'heart'"),
+        ({"prompts": ("heart", " ")}, "a prompt must be a text with at least one character"),
+        ({"regions": "maybe"}, "regions must be yes, positive or no; got 'maybe'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ReportSettings(**given)

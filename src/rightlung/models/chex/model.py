@@ -35,7 +35,7 @@ from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.encoders.configured import ConfiguredTextModel, config_of_encoders
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.tokenizer import WordTokenizer
-from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
+from rightlung.models.inputs import Images, Phrases, Queries, as_images, as_list, as_pairs, as_queries
 from rightlung.models.preprocessing import letterbox_all
 
 IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE, PROMPTS_AT_ONCE, SENTENCES_AT_ONCE = 16, 256, 64, 512
@@ -306,14 +306,9 @@ class Chex(ConfiguredTextModel):
                 done += len(extents)
         return scores.numpy()
 
-    def describe(self, images: Images, queries: Query | Sequence[Query]) -> list[str]:
+    def describe(self, images: Images, queries: Queries) -> list[str]:
         """Return a sentence for each query about its image. A query without text and box asks for the whole image."""
-        listed = [queries] if isinstance(queries, Query) else list(queries)
-        arrays = as_images(images)
-        if len(arrays) == 1:
-            arrays = arrays * len(listed)
-        if len(arrays) != len(listed):
-            raise InputError(f"expected as many images as queries; got {len(arrays)} images and {len(listed)} queries")
+        arrays, listed = as_queries(images, queries)
         answers = [""] * len(listed)
         with self.eval_mode():
             for pairs, features in self._region_features(arrays, listed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -58,8 +58,14 @@ class ReportSettings:
     def __post_init__(self) -> None:
         check_limits(self.similarity, "similarity", -1, 1)
         check_limits(self.max_sentences, "max_sentences", 1, 1000)
+        prompts: object = self.prompts
+        if isinstance(prompts, str):
+            raise InputError(f"prompts must be a list of texts; got the text {prompts!r}")
         for prompt in self.prompts:
             check_text(prompt, "a prompt")
+        for name, use in (("findings", self.findings), ("regions", self.regions)):
+            if use not in get_args(Use):
+                raise InputError(f"{name} must be yes, positive or no; got {use!r}")
         if not self.prompts and self.findings == self.regions == "no":
             raise InputError("a report needs prompts: findings, regions or your own")
 

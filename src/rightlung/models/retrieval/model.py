@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.core import Box, Image, InputError, Query, Report, Sentence, Study
+from rightlung.core import Box, Image, InputError, Report, Sentence, Study
 from rightlung.lexicon.labeller import read_report
 from rightlung.models.base import Embedder
 from rightlung.models.chex.reports import ReportSettings, choose_sentences
 from rightlung.models.hub import Pretrained
-from rightlung.models.inputs import Images, as_images
+from rightlung.models.inputs import Images, Queries, as_images, as_queries
 from rightlung.models.kinds import class_of
 from rightlung.models.roi import crop
 
@@ -70,16 +70,12 @@ class Retrieval(Pretrained):
         self.embedder.to(device)
         return self
 
-    def describe(self, images: Images, queries: Query | Sequence[Query]) -> list[str]:
+    def describe(self, images: Images, queries: Queries) -> list[str]:
         """Return the nearest sentence to each query's box, or to its image if it has none.
 
         If the query has a phrase, the sentence's cosine with it is added to that with the image.
         """
-        listed = [queries] if isinstance(queries, Query) else list(queries)
-        arrays = as_images(images)
-        arrays = arrays * len(listed) if len(arrays) == 1 else arrays
-        if len(arrays) != len(listed):
-            raise InputError(f"expected as many images as queries; got {len(arrays)} images and {len(listed)} queries")
+        arrays, listed = as_queries(images, queries)
         vectors: dict[int, NDArray[np.float32]] = {}
         boxes = {place: query.box for place, query in enumerate(listed) if query.box is not None}
         whole = [place for place in range(len(listed)) if place not in boxes]
