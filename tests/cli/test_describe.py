@@ -10,7 +10,9 @@ import PIL.Image
 import pytest
 import torch
 
+from rightlung.core import Box
 from rightlung.models.folder import save_model
+from rightlung.pages.report import side_agrees, wrong_side
 from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from tests.models.chex.tiny import create
@@ -68,6 +70,19 @@ def test_a_model_without_sentences_is_refused(call: Any, files: tuple[str, str])
     assert (done.returncode, "writes no reports" in done.stderr) == (2, True)
 
 
+def test_a_sentence_whose_boxes_lie_on_the_other_side_has_a_warning() -> None:
+    right, left, middle = Box(0.1, 0.1, 0.4, 0.9), Box(0.6, 0.1, 0.9, 0.9), Box(0.3, 0.1, 0.6, 0.9)
+    assert wrong_side("a right effusion", [left]) == "its box lies on the other side"
+    assert wrong_side("a left effusion", [right, right]) == "its boxes lie on the other side"
+    for text, boxes in (("a right effusion", [left, right]), ("a left effusion", [middle]), ("an effusion", [left])):
+        assert wrong_side(text, boxes) == ""
+    assert [side_agrees(text, [left]) for text in ("left", "bilateral effusions", "left and right")] == [
+        True,
+        None,
+        None,
+    ]
+
+
 @pytest.fixture
 def image(tmp_path: Path) -> str:
     """A phantom with a right-sided pleural effusion."""
@@ -94,6 +109,7 @@ def test_the_report_in_words_has_what_its_json_has(call: Any, image: str) -> Non
     for number, one in enumerate(written["sentences"], start=1):
         boxes = "; ".join("box " + ",".join(f"{value:.2f}" for value in box) for box in one["boxes"])
         assert f"{number}. {one['text']}\n   asked: {one['prompt']}; score {one['score']:.2f}; {boxes}\n" in told
+        assert one["side_agrees"] is side_agrees(one["text"], [Box(*box) for box in one["boxes"]])
     assert written["text"] == " ".join(one["text"] for one in written["sentences"]) != ""
     assert told.endswith(f"{written['note']}\n")
 

@@ -14,6 +14,7 @@ from rightlung.core import Box, Image, InputError, Query, Report, Sentence
 from rightlung.core.checks import check_text
 from rightlung.core.files import write_whole
 from rightlung.models.base import Describer, Grounder, Reader, Reporter
+from rightlung.pages.report import report_page, side_agrees, wrong_side
 from rightlung.studies.images import decode_image
 from rightlung.studies.plausibility import IN_COLOUR, why_implausible
 
@@ -51,6 +52,8 @@ def describe(
             say(f"{cut(one['prompt'] or whole)}{place}: {one['text'] or '(no words)'}".strip())
             for best in one.get("boxes", [])[:1]:
                 say(f"  best box {_corners(best['box'])}, score {best['score']:.2f}")
+                if warning := wrong_side(one["text"], [Box(*best["box"])]):
+                    say(f"  warning: {warning}")
         _say_end(notes, NO_EVIDENCE)
 
     result = {"image": str(image), "model": model_name, "answers": found, "notes": notes, "note": NOT_A_MEDICAL_DEVICE}
@@ -81,6 +84,7 @@ def report(
             "score": one.score,
             "prompt": one.prompt,
             "boxes": [list(box.as_tuple()) for box in one.boxes],
+            "side_agrees": side_agrees(one.text, one.boxes),
         }
         for one in written.sentences
     ]
@@ -88,8 +92,6 @@ def report(
     result |= {"looked_for": written.sections.get("looked for"), "html": None if html is None else str(html)}
     result |= {"notes": notes, "note": NOT_A_MEDICAL_DEVICE}
     if html is not None:
-        from rightlung.pages.report import report_page
-
         write_whole(html, report_page(pixels, written, image.name, model_name, advice).encode())
 
     def tell() -> None:
@@ -110,7 +112,9 @@ def _details(sentence: Sentence) -> str:
     prompt = [] if sentence.prompt is None else [f"asked: {cut(sentence.prompt)}"]
     score = [] if sentence.score is None else [f"score {sentence.score:.2f}"]
     boxes = [f"box {_corners(box.as_tuple())}" for box in sentence.boxes] or ["no box"]
-    return "; ".join([*prompt, *score, *boxes])
+    details = "; ".join([*prompt, *score, *boxes])
+    warning = wrong_side(sentence.text, sentence.boxes)
+    return f"{details}\n   warning: {warning}" if warning else details
 
 
 def _corners(box: Iterable[float]) -> str:

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from importlib.resources import files
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.core import Image, Report
+from rightlung.core import Box, Image, Report
+from rightlung.lexicon import side_of
 
 COLOURS = (
     "#ffb14e", "#4cc9f0", "#8ee65a", "#ff7eb6", "#c9a6ff", "#ffe45c", "#4ff0c4", "#ff8b6b", "#9db8ff", "#d9d9d9",
 )  # fmt: skip
 """Colours of the sentences, legible on a radiograph; dark text is legible on them."""
+
+
+def side_agrees(text: str, boxes: Sequence[Box]) -> bool | None:
+    """Return whether a box reaches the half of the image that a text names; None if it names no single side.
+
+    >>> side_agrees("left effusion", [Box(0.1, 0.5, 0.4, 0.9)]), side_agrees("effusion", [Box(0.1, 0.5, 0.4, 0.9)])
+    (False, None)
+    """
+    side = side_of(text)
+    if side not in ("left", "right") or not boxes:
+        return None
+    return any(box.x1 > 0.5 if side == "left" else box.x0 < 0.5 for box in boxes)
+
+
+def wrong_side(text: str, boxes: Sequence[Box]) -> str:
+    """Return a warning if a text names one side of the patient and its boxes lie on the other, else nothing."""
+    lies = "its box lies" if len(boxes) == 1 else "its boxes lie"
+    return f"{lies} on the other side" if side_agrees(text, boxes) is False else ""
 
 
 def report_page(image: Image, report: Report, name: str, model: str, advice: str) -> str:
@@ -33,6 +53,7 @@ def report_page(image: Image, report: Report, name: str, model: str, advice: str
         # Small boxes lie on top of large ones, so that each can be pointed at.
         boxes=sorted(boxes, key=lambda one: -one[1].width * one[1].height),
         colours=COLOURS,
+        wrong_side=wrong_side,
         looked_for=report.sections.get("looked for"),
         name=name,
         model=model,
