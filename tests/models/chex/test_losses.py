@@ -69,7 +69,7 @@ def test_pathology_detection_matches_boxes_and_scores_where_boxes_are_known() ->
 
 
 def test_labels_teach_the_probability_that_detection_uses() -> None:
-    """The focal loss by hand: both labels of a finding are equal, so that the right one weighs 3 / 3 and the other 3 / 1.
+    """The focal loss by hand. Both labels of a finding are equal: the right one weighs 3 / 3 and the other one 3 / 1.
 
     Alpha of the right one is 1 / 4.
     """
