@@ -159,6 +159,21 @@ def test_a_stage_gives_way_to_the_command_line(tmp_path: Path) -> None:
     assert stages["second"].model.start == "stage:first"
 
 
+def test_a_change_of_an_entry_is_for_the_stages_that_have_it(tmp_path: Path) -> None:
+    path = staged(tmp_path)
+    table = yaml.safe_load(path.read_text(encoding="utf-8"))
+    (entry,) = table["data"]["train"]
+    table["stages"][0]["data"] = {"train": [entry, entry]}
+    path.write_text(yaml.safe_dump(table), encoding="utf-8")
+    found = read_stages(path, ["data.train[1].source=phantom?count=9&seed=5"])
+    assert [[one.source for one in recipe.data.train][1:] for recipe in found.values()] == [
+        ["phantom?count=9&seed=5"],
+        [],
+    ]
+    with pytest.raises(InputError, match=r"data\.train\[2\]\.source: there are 2 entries"):
+        read_stages(path, ["data.train[2].source=phantom?count=9&seed=5"])
+
+
 def test_a_staged_run_is_resumed_after_its_folder_was_moved(tmp_path: Path) -> None:
     def invoke(out: Path, *more: str) -> Result:
         return CliRunner().invoke(

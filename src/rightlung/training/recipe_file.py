@@ -41,13 +41,14 @@ def read_stages(name_or_path: str | Path, changes: Sequence[str] = ()) -> dict[s
 
     A stage is the recipe with the stage's own fields and ``changes``: tables are merged (``losses`` and other values,
     replaced). Each but the first starts from the model of the one before. A change ``stage:field=value`` is for one
-    stage only.
+    stage only. One of an entry of a list, such as ``data.train[1].source``, is for the stages that have this entry.
     """
     path, given = _read_table(str(name_or_path))
     if "base" in given:
         given = _derived(path, given)
     stages = _stage_changes(path, given.pop("stages", None))
     recipes: dict[str, Recipe] = {}
+    without_entry: dict[str, list[InputError]] = {}
     try:
         for change in changes:
             if (name := _stage_of(change)) is not None and name not in stages:
@@ -59,12 +60,23 @@ def read_stages(name_or_path: str | Path, changes: Sequence[str] = ()) -> dict[s
             general, special = ([one for one in changes if _stage_of(one) == name] for name in (None, stage))
             _merge(table, own.fields)
             _set_all(table, own.changes, f"stages, {stage}:")
-            _set_all(table, general)
+            for change in general:
+                try:
+                    _set(table, change, "--set")
+                except _NoEntryError as error:
+                    without_entry.setdefault(change, []).append(error)
             _set_all(table, [change.partition(":")[2] for change in special])
             recipes[stage] = read_settings(Recipe, table)
+        for errors in without_entry.values():
+            if len(errors) == len(stages):
+                raise errors[0]
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return recipes
+
+
+class _NoEntryError(InputError):
+    """A change names an entry that a list does not have."""
 
 
 def _stage_of(change: str) -> str | None:
@@ -209,7 +221,9 @@ def _set(given: dict[str, Any], change: str, by: str) -> None:
         if isinstance(table, list):
             key = int(step) if re.fullmatch("[0-9]{1,9}", step) else len(table)
             if key >= len(table):
-                raise InputError(f"{by} {path}: there are {len(table)} entries, numbered from 0; got {shortened(step)}")
+                raise _NoEntryError(
+                    f"{by} {path}: there are {len(table)} entries, numbered from 0; got {shortened(step)}"
+                )
         elif not isinstance(table, dict):
             raise InputError(f"{by} {path}: {'.'.join(steps[:depth])} has no fields")
         if depth == len(steps) - 1:

@@ -41,7 +41,8 @@ def batch(**regions: Any) -> TrainingBatch:
 
 
 def model(**changed: Any) -> Any:
-    return create(findings=FINDINGS, region_findings=FINDINGS, losses=LOSSES, regions_per_batch=34, **changed)
+    given = {"findings": FINDINGS, "region_findings": FINDINGS, "losses": LOSSES, "regions_per_batch": 34}
+    return create(**(given | changed))
 
 
 def test_there_are_29_regions_and_5_pairs_of_them() -> None:
@@ -65,6 +66,55 @@ def test_pathology_detection_matches_boxes_and_scores_where_boxes_are_known() ->
         truth[0, 0] = first.float()
         focal = focal_loss(found.scores[:1], truth, torch.ones(1, 2, dtype=torch.bool)).mean()
         assert float(chex(given)["pathology_detection"]) == pytest.approx(float(boxes + 3 * focal), rel=1e-5)
+
+
+def test_labels_teach_the_probability_that_detection_uses() -> None:
+    """The focal loss by hand. Both labels of a finding are equal: the right one weighs 3 / 3 and the other one 3 / 1.
+
+    Alpha of the right one is 1 / 4.
+    """
+    chex, given = model(losses=["pathology_probability"]), batch()
+    with torch.no_grad():
+        tokens = ChexStep(chex, given).pathology
+        unit = [one / one.norm(dim=-1, keepdim=True) for one in (tokens.found.tokens, tokens.positive, tokens.negative)]
+        logits = torch.stack([(unit[0] * one).sum(-1) / 0.2 for one in unit[1:]], dim=-1)
+        right = logits.softmax(-1)[:, [0, 1], [0, 1]]  # effusion is present, pneumothorax absent
+        expected = (0.25 * (1 - right) ** 2 * -right.log()).mean()
+        assert float(chex(given)["pathology_probability"]) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_labels_teach_the_best_box_score_of_images_without_boxes_only() -> None:
+    """Of the second image; one label of each finding: alpha is 1 / 3 for the right one (weights 2 / 2 and 2 / 1)."""
+    chex, given = model(losses=["pathology_score"]), batch()
+    with torch.no_grad():
+        best = ChexStep(chex, given).pathology.found.scores[1].max(-1).values
+        right = torch.stack([best[0], 1 - best[1]])
+        expected = (1 / 3 * (1 - right) ** 2 * -right.log()).mean()
+        assert float(chex(given)["pathology_score"]) == pytest.approx(float(expected), rel=1e-4)
+        given.targets["boxes"]["has_boxes"][:] = True
+        assert float(chex(given)["pathology_score"]) == 0
+
+
+def test_labels_move_boxes_unless_that_is_switched_off() -> None:
+    moved = []
+    for switch in (True, False):
+        chex, given = model(losses=["pathology_probability"], boxes_from_labels=switch), batch()
+        given.targets["boxes"]["has_boxes"][:] = False
+        chex(given)["pathology_probability"].backward()
+        gradients = [weight.grad for weight in chex.detector.box_head.parameters()]
+        moved.append(any(gradient is not None and bool(gradient.any()) for gradient in gradients))
+    assert moved == [True, False]
+
+
+def test_frozen_prompts_are_embedded_once_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    chex = model(trained=["detector"]).train()
+    embedded: list[str] = []
+    embed = chex._embed
+    monkeypatch.setattr(chex, "_embed", lambda texts: embedded.extend(texts) or embed(texts))
+    first, second = chex.prompt_embeddings(TEXTS[:2]), chex.prompt_embeddings([TEXTS[2], TEXTS[0]])
+    assert embedded == TEXTS[:3]
+    torch.testing.assert_close(second[1], first[0])
+    torch.testing.assert_close(second[0], chex.eval().prompt_embeddings([TEXTS[2]])[0])
 
 
 def test_anatomy_detection_is_the_mean_over_the_regions_that_are_present() -> None:

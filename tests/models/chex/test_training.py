@@ -23,7 +23,7 @@ from rightlung.training.setup import Hardware
 from tests.models.chex.tiny import BERT, DECODER, IMAGE, TEXTS, create
 from tests.training.recipes import quiet
 
-STAGES = ("encoders", "detector", "post-decoder", "language", "generator")
+STAGES = ("encoders", "detector", "labels", "post-decoder", "language", "generator")
 TINY = [
     "data.image_size=64", "data.mask_grid=8", "data.workers=0", "schedule={steps: 2}", "batch_size=4", "log_every=1",
     "data.train=[{source: 'phantom?count=8&seed=11', cached_studies: 8, texts_per_image: 3, phrases_per_image: 3}]",
