@@ -12,7 +12,7 @@ from torch import Tensor
 from rightlung.core import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS, negative_prompts, positive_prompts
 from rightlung.models.base import TrainingBatch
-from rightlung.models.chex.boxes import to_centres
+from rightlung.models.boxes import to_centres
 from rightlung.models.chex.contrastive import global_contrast, region_contrast
 from rightlung.models.chex.losses import PARTS_OF_REGION, REGION_NAMES, ChexStep
 from rightlung.models.chex.matching import box_loss, focal_loss, match_boxes, matching_cost

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rightlung.core.errors import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS, REGIONS, canonical_finding, negative_prompts, positive_prompts
 from rightlung.models.base import TrainingBatch
-from rightlung.models.chex.boxes import to_centres
+from rightlung.models.boxes import to_centres
 from rightlung.models.chex.contrastive import (
     PATHOLOGY_TEMPERATURE,
     global_contrast,

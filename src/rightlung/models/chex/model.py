@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rightlung.core import Box, Extent, Grounding, Image, InputError, Phrase, Query, Report, ScoredBox
+from rightlung.core import Box, Extent, Grounding, Image, InputError, Query, Report, ScoredBox
 from rightlung.core.checks import check_text
 from rightlung.core.settings import read_settings
 from rightlung.explain import as_heatmaps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
-from rightlung.models.chex.boxes import in_square, scored_boxes, to_centres
+from rightlung.models.boxes import in_square, scored_boxes, to_centres
 from rightlung.models.chex.config import PARTS, ChexConfig
 from rightlung.models.chex.contrastive import PATHOLOGY_TEMPERATURE, REGION_TEMPERATURE, prompt_probability
-from rightlung.models.chex.detector import PromptDetections, PromptDetector, gaussian_weights
+from rightlung.models.chex.detector import PromptDetections, PromptDetector
 from rightlung.models.chex.generator import PostDecoder, SentenceGenerator
 from rightlung.models.chex.losses import LOSSES, ChexStep
 from rightlung.models.chex.reports import ReportSettings, write_report
@@ -35,8 +35,18 @@ from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.encoders.configured import ConfiguredTextModel, config_of_encoders
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.tokenizer import WordTokenizer
-from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
-from rightlung.models.preprocessing import letterbox_all
+from rightlung.models.inputs import (
+    Images,
+    Phrases,
+    as_images,
+    as_list,
+    as_pairs,
+    as_queries,
+    pairs_by_image,
+    phrase_texts,
+)
+from rightlung.models.preprocessing import letterbox_batches
+from rightlung.models.roi import gaussian_weights
 
 IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE, PROMPTS_AT_ONCE, SENTENCES_AT_ONCE = 16, 256, 64, 512
 MAX_NEW_TOKENS = 128
@@ -228,7 +238,7 @@ class Chex(ConfiguredTextModel):
         score.
         """
         images, phrases = as_pairs(images, phrases)
-        texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
+        texts = phrase_texts(phrases)
         answers: list[Grounding | None] = [None] * len(texts)
         with self.eval_mode():
             for pairs, encoded, extents in self._groups(images):
@@ -308,12 +318,7 @@ class Chex(ConfiguredTextModel):
 
     def describe(self, images: Images, queries: Query | Sequence[Query]) -> list[str]:
         """Return a sentence for each query about its image. A query without text and box asks for the whole image."""
-        listed = [queries] if isinstance(queries, Query) else list(queries)
-        arrays = as_images(images)
-        if len(arrays) == 1:
-            arrays = arrays * len(listed)
-        if len(arrays) != len(listed):
-            raise InputError(f"expected as many images as queries; got {len(arrays)} images and {len(listed)} queries")
+        arrays, listed = as_queries(images, queries)
         answers = [""] * len(listed)
         with self.eval_mode():
             for pairs, features in self._region_features(arrays, listed):
@@ -409,16 +414,13 @@ class Chex(ConfiguredTextModel):
 
     def _encoded(self, images: Sequence[Image]) -> Iterator[tuple[ImageEmbeddings, list[Extent]]]:
         """Yield some encoded images at a time, and the extents of their squares."""
-        for begin in range(0, len(images), IMAGE_BATCH_SIZE):
-            squares, extents = letterbox_all(images[begin : begin + IMAGE_BATCH_SIZE], self.config.image.size)
-            yield self.image_encoder(squares[:, None].to(self.device)), extents
+        batches = letterbox_batches(images, self.config.image.size, self.device, IMAGE_BATCH_SIZE)
+        for squares, extents in batches:
+            yield self.image_encoder(squares), extents
 
     def _groups(self, images: Sequence[Image]) -> Iterator[tuple[list[list[int]], ImageEmbeddings, list[Extent]]]:
         """Yield pairs by image: the pairs of each of some images, these encoded (each once), and their extents."""
-        of_image: dict[int, list[int]] = {}
-        for pair, image in enumerate(images):
-            of_image.setdefault(id(image), []).append(pair)
-        groups = sorted(of_image.values(), key=len)  # images with as many queries together: little padding
+        groups = sorted(pairs_by_image(images), key=len)  # images with as many queries together: little padding
         for begin in range(0, len(groups), IMAGE_BATCH_SIZE):
             some = groups[begin : begin + IMAGE_BATCH_SIZE]
             encoded, extents = next(self._encoded([images[own[0]] for own in some]))

@@ -17,7 +17,7 @@ from rightlung.core.errors import InputError
 from rightlung.explain import suppressed
 from rightlung.lexicon import finding, sides_in
 from rightlung.lexicon.labeller import OBSERVATIONS, read_sentence
-from rightlung.models.chex.boxes import scored_boxes
+from rightlung.models.boxes import scored_boxes
 from rightlung.models.encoders.image import ImageEmbeddings
 
 if TYPE_CHECKING:

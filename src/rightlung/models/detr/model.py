@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rightlung.core import Extent, Grounding, Image, ScoredBox
 from rightlung.core.frozen import FrozenMapping
 from rightlung.models.base import Gather, TrainingBatch
-from rightlung.models.chex.boxes import scored_boxes, to_centres
+from rightlung.models.boxes import scored_boxes, to_centres
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredModel, check_losses
 from rightlung.models.encoders.pretrained import build_config
