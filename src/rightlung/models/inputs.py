@@ -10,7 +10,8 @@ import numpy as np
 from PIL.Image import Image as PillowImage
 from torch import Tensor
 
-from rightlung.core import Image, InputError, Phrase
+from rightlung.core import Image, InputError, Phrase, Query
+from rightlung.core.checks import check_text
 from rightlung.core.study import check_image
 from rightlung.studies.images import from_pillow, read_image
 
@@ -43,6 +44,20 @@ def as_pairs(images: Images, phrases: Phrases) -> tuple[list[Image], list[Phrase
             f"got {len(arrays)} images and {len(listed)} phrases"
         )
     return arrays, listed
+
+
+def as_queries(images: Images, queries: Query | Sequence[Query]) -> tuple[list[Image], list[Query]]:
+    """Return images and queries as lists of equal length; a single image is paired with all queries."""
+    arrays, listed = as_images(images), [queries] if isinstance(queries, Query) else list(queries)
+    arrays = arrays * len(listed) if len(arrays) == 1 else arrays
+    if len(arrays) != len(listed):
+        raise InputError(f"expected as many images as queries; got {len(arrays)} images and {len(listed)} queries")
+    return arrays, listed
+
+
+def phrase_texts(phrases: Iterable[Phrase | str]) -> list[str]:
+    """Return the words of phrases; a text that is empty or too long is an error."""
+    return [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
 
 
 def pairs_by_image(images: Sequence[Image]) -> list[list[int]]:

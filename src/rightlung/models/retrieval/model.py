@@ -20,7 +20,7 @@ from rightlung.lexicon.labeller import read_report
 from rightlung.models.base import Embedder
 from rightlung.models.chex.reports import ReportSettings, choose_sentences
 from rightlung.models.hub import Pretrained
-from rightlung.models.inputs import Images, as_images
+from rightlung.models.inputs import Images, as_images, as_queries
 from rightlung.models.kinds import class_of
 from rightlung.models.roi import crop
 
@@ -75,11 +75,7 @@ class Retrieval(Pretrained):
 
         If the query has a phrase, the sentence's cosine with it is added to that with the image.
         """
-        listed = [queries] if isinstance(queries, Query) else list(queries)
-        arrays = as_images(images)
-        arrays = arrays * len(listed) if len(arrays) == 1 else arrays
-        if len(arrays) != len(listed):
-            raise InputError(f"expected as many images as queries; got {len(arrays)} images and {len(listed)} queries")
+        arrays, listed = as_queries(images, queries)
         vectors: dict[int, NDArray[np.float32]] = {}
         boxes = {place: query.box for place, query in enumerate(listed) if query.box is not None}
         whole = [place for place in range(len(listed)) if place not in boxes]
