@@ -29,8 +29,9 @@ from rightlung.models.chex.config import PARTS, ChexConfig
 from rightlung.models.chex.contrastive import PATHOLOGY_TEMPERATURE, REGION_TEMPERATURE, prompt_probability
 from rightlung.models.chex.detector import PromptDetections, PromptDetector
 from rightlung.models.chex.generator import PostDecoder, SentenceGenerator
-from rightlung.models.chex.losses import LOSSES, ChexStep
+from rightlung.models.chex.losses import LOSSES
 from rightlung.models.chex.reports import ReportSettings, write_report
+from rightlung.models.chex.step import ChexStep
 from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.encoders.configured import ConfiguredTextModel, config_of_encoders
 from rightlung.models.encoders.image import ImageEmbeddings
@@ -107,7 +108,6 @@ class Chex(ConfiguredTextModel):
             config, image=self.image_encoder.config, text=self.text_encoder.config, generator=language
         )
         self._prompts = PromptCache()
-        self.losses = nn.ModuleDict({name: LOSSES[name]() for name in config.losses})
         for part in PARTS:
             self.get_submodule(part).requires_grad_(part in config.trained)
         self._freeze_image_layers(config.frozen_image_layers)
@@ -227,7 +227,7 @@ class Chex(ConfiguredTextModel):
         """Return the configured losses by name. ``gather`` is not used."""
         self.check_size(batch, "image.size", self.config.image.size)
         step = ChexStep(self, batch)
-        return {name: loss(step) for name, loss in self.losses.items()}
+        return {name: LOSSES[name](step) for name in self.config.losses}
 
     # --------------------------------------------------------------- inference
 
