@@ -21,7 +21,7 @@ from rightlung.models.boxes import scored_boxes
 from rightlung.models.encoders.image import ImageEmbeddings
 
 if TYPE_CHECKING:
-    from rightlung.models.chex.model import Chex
+    from rightlung.models.chex.network import ChexNetwork
 
 REPORT_REGIONS = (
     *(f"{side} {zone}" for zone in (
@@ -73,7 +73,7 @@ class ReportSettings:
 
 
 def write_report(
-    model: Chex, images: ImageEmbeddings, extents: Sequence[Extent], settings: ReportSettings
+    model: ChexNetwork, images: ImageEmbeddings, extents: Sequence[Extent], settings: ReportSettings
 ) -> list[Report]:
     """Return the report of each of some encoded images."""
     asked = settings.asked()

@@ -23,7 +23,7 @@ from rightlung.models.chex.detector import PromptDetections
 from rightlung.models.encoders.image import ImageEmbeddings
 
 if TYPE_CHECKING:
-    from rightlung.models.chex.model import Chex
+    from rightlung.models.chex.network import ChexNetwork
 
 REGION_NAMES = tuple(REGIONS)
 """The 29 regions of Chest ImaGenome, and regions that consist of two of them, such as "lungs"."""
@@ -70,7 +70,7 @@ class SentencePrompts:
 class ChexStep:
     """One batch: its encoded images, and the tokens of each kind, made when the first loss asks for them."""
 
-    def __init__(self, model: Chex, batch: TrainingBatch) -> None:
+    def __init__(self, model: ChexNetwork, batch: TrainingBatch) -> None:
         self.model, self.batch, self.config = model, batch, model.config
         # In evaluation the draws are always the same, so that validations can be compared.
         self.generator = None if model.training else torch.Generator().manual_seed(0)
