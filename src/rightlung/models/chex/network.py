@@ -22,6 +22,7 @@ from rightlung.models.chex.detector import PromptDetections, PromptDetector
 from rightlung.models.chex.generator import PostDecoder, SentenceGenerator
 from rightlung.models.chex.losses import LOSSES
 from rightlung.models.chex.step import ChexStep
+from rightlung.models.contrastive import cosine_similarity
 from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.encoders.configured import ConfiguredTextModel, config_of_encoders
 from rightlung.models.encoders.image import ImageEmbeddings
@@ -203,8 +204,7 @@ class ChexNetwork(ConfiguredTextModel):
         """Return the probability (..., f) that regions with features (..., d) show findings (D.4, RC)."""
         positive, negative = self.class_prompts(findings)
         if multiclass:
-            cosines = normalize(features.float(), dim=-1) @ normalize(positive, dim=-1).T
-            return (cosines / REGION_TEMPERATURE).softmax(-1)
+            return (cosine_similarity(features, positive) / REGION_TEMPERATURE).softmax(-1)
         return prompt_probability(features[..., None, :], positive, negative, REGION_TEMPERATURE)
 
     def class_prompts(self, findings: Sequence[str]) -> tuple[Tensor, Tensor]:

@@ -123,8 +123,7 @@ class TransVg(ConfiguredTextModel):
             raise InputError("a transvg learns from boxes of phrases: set data.target_options.phrases.boxes to true")
         known = target["has_box"].nonzero()[:, 0].tolist()
         if not known:
-            nothing = torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0.0
-            return dict.fromkeys(self.config.losses, nothing)
+            return self.no_losses()
         rows = [target["image_indices"][one] for one in known]
         boxes = self.locate(self.image_encoder.patches(batch.images), [target["texts"][one] for one in known], rows)
         truth = target["boxes"][known].float()
