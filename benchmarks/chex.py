@@ -50,16 +50,19 @@ def main() -> None:
             for row, extent in enumerate(extents)
         ]
 
+        def features(images: ImageEmbeddings, asked: Any) -> Any:
+            return model.look_again(asked.tokens, asked.found.box_tokens, asked.has_boxes, images).flatten(0, 1)
+
         def together(write: bool = False) -> Any:
             asked = model.ask(encoded, [queries] * IMAGES, extents)
-            return model.write(model._features(encoded, asked).flatten(0, 1)) if write else asked.found.boxes
+            return model.write(features(encoded, asked)) if write else asked.found.boxes
 
         def one_by_one(write: bool = False) -> Any:
             found = []
             for part, extent in rows:
                 for query in queries:
                     asked = model.ask(part, [[query]], [extent])
-                    found.append(model.write(model._features(part, asked)[0]) if write else asked.found.boxes)
+                    found.append(model.write(features(part, asked)) if write else asked.found.boxes)
             return found
 
         torch.testing.assert_close(torch.cat(one_by_one()).view_as(together()), together(), rtol=1e-3, atol=1e-4)
