@@ -16,8 +16,9 @@ import pytest
 from rightlung.core import Grounding, Heatmap, InputError
 from rightlung.judgements.judgement import REQUIRED
 from rightlung.predictions import open_predictions
-from rightlung.reproduce import experiment
-from rightlung.reproduce.experiment import main, own_slug, reproduce
+from rightlung.reproduce import experiment, models
+from rightlung.reproduce.experiment import main, reproduce
+from rightlung.reproduce.models import own_slug
 from rightlung.reproduce.plan import Plan, recipes_of
 from rightlung.reproduce.processes import Task
 from rightlung.reproduce.sanity import ImageBlind
@@ -79,8 +80,9 @@ def test_other_kinds_of_variants_can_be_trained(done: Done, tmp_path: Path, slug
 
 
 def test_what_is_done_is_not_done_again_wherever_its_folder_lies(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("train", "measure", "ask", "answers"):
-        monkeypatch.setattr(experiment, name, never)
+    monkeypatch.setattr(experiment, "train", never)
+    for name in ("measure", "ask", "answers"):
+        monkeypatch.setattr(models, name, never)
     assert left_out(copy) == ()
     (copy.out / "measures" / "uniter" / "about.json").unlink()
     with pytest.raises(AssertionError, match="done again"):
@@ -246,15 +248,15 @@ def test_an_own_model_is_one_more_row_and_measured_again_when_its_weights_are_ot
         assert (found["name"], found["group"], found["comparable"]) == ("mine", "ours", slug != "uniter")
     assert digests[0] != digests[1]
     assert json.loads((copy.out / "commands.json").read_text()) == {"commands": ["typed", "typed later"]}
-    monkeypatch.setattr(experiment, "measure", never)
+    monkeypatch.setattr(models, "measure", never)
     assert left_out(plan) == ()
-    monkeypatch.setattr(experiment, "code_fingerprint", lambda model, name: "edited")
+    monkeypatch.setattr(models, "code_fingerprint", lambda model, name: "edited")
     with pytest.raises(AssertionError, match="done again"):
         left_out(plan)
 
 
 def test_own_models_whose_rows_would_be_the_same_are_refused(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment, "load", lambda name, device: ImageBlind())
+    monkeypatch.setattr(models, "load", lambda name, device: ImageBlind())
     assert own_slug("sided") == "own-sided"  # no variant
     with pytest.raises(InputError, match="--model a/b and --model a-b would use the same row, own-a-b"):
         left_out(replace(copy, only=("none",), models=("a/b", "a-b")))
@@ -267,7 +269,7 @@ def test_the_released_checkpoint_is_the_papers_own_row(copy: Plan, monkeypatch: 
     class Released(ImageBlind):
         kind = "released-gloria"
 
-    monkeypatch.setattr(experiment, "load", lambda name, device: Released())
+    monkeypatch.setattr(models, "load", lambda name, device: Released())
     assert left_out(replace(copy, only=("none",), models=("here/gloria.ckpt",))) == ()
     found = about(copy, "gloria")
     assert (found["name"], found["group"], found["seed"]) == ("GLoRIA (released weights)", "paper", None)
@@ -289,7 +291,7 @@ class Without:
 
 def test_a_model_that_answers_some_questions_or_none_is_told(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"some": Without("nodule"), "silent": Without(""), "none": object()}
-    monkeypatch.setattr(experiment, "load", lambda name, device: made[name])
+    monkeypatch.setattr(models, "load", lambda name, device: made[name])
     silent, some = left_out(replace(copy, only=("none",), models=("some", "silent")))
     assert silent.startswith("own-silent: the model answered none of the first")
     found = about(copy, "own-some")["measured"]

@@ -19,6 +19,7 @@ from rightlung.core.study import QueryKind
 from rightlung.explain.boxes import BoxRule, boxes_of
 from rightlung.lexicon import prompt
 from rightlung.models import base
+from rightlung.models.inputs import pairs_by_image
 
 Regions = Mapping[str, Box]
 """Region boxes of an image by name."""
@@ -106,10 +107,8 @@ def _ground(model: Any, rule: BoxRule | None, some: Sequence[ImageQuestion]) -> 
 
 def _compare(model: base.Matcher, some: Sequence[ImageQuestion]) -> list[Answer]:
     found: list[Answer] = [{} for _ in some]
-    by_image: dict[int, list[int]] = {}
-    for place, one in enumerate(some):
-        by_image.setdefault(id(one.image), []).append(place)
-    for places in by_image.values():  # each image with its own texts only, so that answers do not depend on the batch
+    # Each image with its own texts only, so that answers do not depend on the batch.
+    for places in pairs_by_image([one.image for one in some]):
         compared = model.similarity([some[places[0]].image], [some[place].text for place in places])
         for column, place in enumerate(places):
             found[place]["similarity_global"] = float(compared.global_similarity[0, column])

@@ -122,10 +122,11 @@ class TaskRun:
             tell = partial(self.progress, f"reading {source.address}")
             self._targets[source.address] = gather_targets(source, region_labels=True, progress=tell)
         targets = self._targets[source.address]
-        asked = asked_of(part, targets, source.address.partition(":")[0])
+        scheme = source.address.partition(":")[0]
+        asked = asked_of(part, targets, scheme)
         if asked is not None and part.method == "detect":
             with_classes(targets, asked.classes)
-            asked = asked_of(part, targets, source.address.partition(":")[0]) or asked
+            asked = asked_of(part, targets, scheme) or asked
         return None if asked is None else Known(source, targets, asked)
 
     def predictions(self, part: TaskPart, known: Known, conditions: Sequence[str], folder: str) -> Predictions:
@@ -164,7 +165,7 @@ class TaskRun:
         if other is None:
             raise InputError(f"--tune {self.tune}: the source lacks {part.needs}, which {part.task} is tuned on")
         self.check_other_patients(known, other)
-        answers = self.predictions(part, other, ["none"], f"tuning-{slug(part)}")
+        answers = self.predictions(part, other, ["none"], f"tuning-{part.slug}")
         examples = box_examples(part, other, answers)
         found = tune_boxes(examples, np.ones((1, len(examples)), bool), self.boxes)
         return Tuned(found, other.source.address, self.boxes is None)
@@ -180,7 +181,7 @@ class TaskRun:
 
     def measured(self, part: TaskPart, known: Known) -> PartResult | None:
         """Ask, post-process and measure one part; None if the predictions hold no answers for it."""
-        asked_for = part.task if part.method == "embed" else slug(part)
+        asked_for = part.task if part.method == "embed" else part.slug
         predictions = self.predictions(part, known, self.conditions, f"predictions-{asked_for}")
         known, unknown = _known_classes(part, known, predictions)
         patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
@@ -212,7 +213,7 @@ class TaskRun:
         boxes = {} if tuned is None else tuned.as_json()
         result = part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
         cases = TaskCases(part, self.source, known.asked, (tuned or Tuned([BoxSettings()])).of)
-        return replace(result, unknown=unknown, galleries=cases.galleries(table, predictions, slug(part), self.cases))
+        return replace(result, unknown=unknown, galleries=cases.galleries(table, predictions, part.slug, self.cases))
 
     def blind(self, part: TaskPart, known: Known) -> BlindBaselines:
         """Return the baselines, fitted on the tuning source or on other patients of the same source."""
@@ -241,11 +242,6 @@ def _without(part: TaskPart, known: Known, unknown: set[str]) -> tuple[Known, Se
     if part.method == "detect":
         with_classes(known.targets, classes)
     return replace(known, asked=replace(known.asked, classes=classes)), sorted(unknown)
-
-
-def slug(part: TaskPart) -> str:
-    """Return the name of a part in files."""
-    return part.task if part.name == part.task else f"{part.task}-{part.name}"
 
 
 def _wanted(batches: Iterable[Batch], asked: TaskAnswers) -> Iterator[Batch]:
@@ -308,9 +304,9 @@ def audit_tasks(
         for part in parts_of(tasks):
             known = run.known(part, studies)
             if known is None:
-                missing[slug(part)] = f"{part.title}: not measured, because {studies.address} lacks {part.needs}"
+                missing[part.slug] = f"{part.title}: not measured, because {studies.address} lacks {part.needs}"
             elif (done := run.measured(part, known)) is None:
-                missing[slug(part)] = f"{part.title}: not measured, because the predictions hold no answers for it"
+                missing[part.slug] = f"{part.title}: not measured, because the predictions hold no answers for it"
             else:
                 found.append(done)
         if not found:
@@ -318,7 +314,7 @@ def audit_tasks(
         result = _result(run, found, missing)
         page = make_task_page(result, found, [*missing.values()])
         tables: dict[str, Any] = {
-            f"instances-{slug(one.part)}.parquet": partial(
+            f"instances-{one.part.slug}.parquet": partial(
                 write_instances, table=one.table, protocol=one.protocol, model=result["model"] or ""
             )
             for one in found

@@ -47,6 +47,11 @@ class TaskPart:
     """Whether exactly one class is present, which a model may use."""
 
     @property
+    def slug(self) -> str:
+        """The name of the part in files."""
+        return self.task if self.name == self.task else f"{self.task}-{self.name}"
+
+    @property
     def asked_method(self) -> str:
         """The name of the method in `rightlung.asking`."""
         return f"{self.method}-multiclass" if self.multiclass else self.method

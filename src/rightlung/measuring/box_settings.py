@@ -20,7 +20,7 @@ from rightlung.core.checks import check_limits
 from rightlung.explain import suppressed
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.predictions import Batch
-from rightlung.scoring.detection import IOU_THRESHOLDS, Detections, SortedDetections, match, score
+from rightlung.scoring.detection import Detections, match, precision_by_class, score
 
 SCALES = tuple(sorted((round(0.1 * step, 1) for step in range(8, 21)), key=lambda scale: abs(scale - 1)))
 """Factors to choose from, 0.8 to 2.0; of equally good ones the first is taken, which changes least."""
@@ -108,8 +108,8 @@ def tune_boxes(
     Every finding gets its own scale; phrases have one for all, and each phrase is a class of its own. NMS is tuned
     unless ``given`` holds it or merges the boxes.
     """
-    labels = np.array([one.label for one in examples])
-    names = sorted(set(labels.tolist()))
+    labels = [one.label for one in examples]
+    names = sorted(set(labels))
     counts = used.astype(np.float64)
     candidates = [given] if given is not None else [BoxSettings(nms=threshold) for threshold in NMS]
     values = np.array(
@@ -127,7 +127,7 @@ def tune_boxes(
 
 def _by_label(
     examples: Sequence[BoxExample],
-    labels: NDArray[np.str_],
+    labels: Sequence[str],
     names: Sequence[str],
     counts: Floats,
     settings: BoxSettings,
@@ -144,14 +144,6 @@ def _by_label(
         there = ~np.isnan(values)
         totals = np.maximum(counts[:, there].sum(axis=1), 1.0)
         return np.array([counts[:, there] @ values[there] / totals])
-    matched = [np.zeros((len(one.boxes), len(IOU_THRESHOLDS)), bool) for one in detections]
-    with_targets = [place for place, one in enumerate(detections) if one.targets]
-    for place, own in zip(with_targets, match([detections[place] for place in with_targets]), strict=True):
-        matched[place] = own
-    found = []
-    for name in names:
-        places = np.flatnonzero(labels == name)
-        targets = np.array([len(detections[place].targets) for place in places], np.float64)
-        ranked = SortedDetections([detections[p].scores for p in places], [matched[p] for p in places], targets)
-        found.append(np.nan_to_num(ranked.average_precision(counts[:, places]).mean(axis=1)))
-    return np.array(found)
+    targets = np.array([len(one.targets) for one in detections], np.float64)
+    found = precision_by_class(labels, [one.scores for one in detections], match(detections), targets, counts)
+    return np.array([np.nan_to_num(found[name].mean(axis=1)) for name in names])

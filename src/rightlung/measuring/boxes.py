@@ -83,7 +83,9 @@ def mean_average_precision(columns: Columns, counts: Floats, place: int | None =
     bits = [np.asarray(columns["box_matches"][row], np.int64) for row in there]
     matched = [((one[:, None] >> thresholds) & 1).astype(bool) for one in bits]
     scores = [columns["box_scores"][row] for row in there]
-    found = mean_over_classes(np.asarray(columns["target"])[there], scores, matched, targets[there], counts[:, there])
+    found = mean_over_classes(
+        np.asarray(columns["target"])[there].tolist(), scores, matched, targets[there], counts[:, there]
+    )
     return np.asarray(found.mean(axis=1))
 
 

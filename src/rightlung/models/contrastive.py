@@ -85,6 +85,6 @@ def contrastive_loss(
 
 
 def cosine_similarity(first: Tensor, second: Tensor) -> Tensor:
-    """Return the cosines (n, m) of embeddings (n, d) and (m, d), in single precision."""
+    """Return the cosines (..., m) of embeddings (..., d) and (m, d), in single precision."""
     with torch.autocast(first.device.type, enabled=False):
         return normalize(first.float(), dim=-1) @ normalize(second.float(), dim=-1).T

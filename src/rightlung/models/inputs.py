@@ -11,6 +11,7 @@ from PIL.Image import Image as PillowImage
 from torch import Tensor
 
 from rightlung.core import Box, Image, InputError, Phrase, Query
+from rightlung.core.checks import check_text
 from rightlung.core.study import check_image
 from rightlung.studies.images import from_pillow, read_image
 
@@ -68,6 +69,11 @@ def _as_query(given: object) -> Query:
     if isinstance(given, Box):
         return Query(box=given)
     raise InputError(f"a query must be a Query, a text or a Box; got {type(given).__name__}")
+
+
+def phrase_texts(phrases: Iterable[Phrase | str]) -> list[str]:
+    """Return the words of phrases; a text that is empty or too long is an error."""
+    return [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
 
 
 def pairs_by_image(images: Sequence[Image]) -> list[list[int]]:

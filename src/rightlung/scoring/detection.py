@@ -68,15 +68,18 @@ def match(detections: Sequence[Detections], thresholds: Sequence[float] = IOU_TH
     Matching is COCO's, by faster-coco-eval: from the highest score down, each box takes the free target with the
     highest IoU. There is no limit on the number of boxes.
     """
-    sizes = [len(one.boxes) for one in detections]
-    found = np.zeros((sum(sizes), len(thresholds)), bool)
-    if found.size and any(len(one.targets) for one in detections):
-        for place, threshold in enumerate(thresholds):
-            found[_matched(detections, threshold, max(sizes)), place] = True
-    return np.split(found, np.cumsum(sizes)[:-1]) if sizes else []
+    found = [np.zeros((len(one.boxes), len(thresholds)), bool) for one in detections]
+    compared = [place for place, one in enumerate(detections) if len(one.boxes) and len(one.targets)]
+    some, ends = [detections[place] for place in compared], np.cumsum([len(found[place]) for place in compared])
+    for column, threshold in enumerate(thresholds if compared else ()):
+        matched = np.zeros(ends[-1], bool)
+        matched[_matched(some, threshold)] = True
+        for place, own in zip(compared, np.split(matched, ends[:-1]), strict=True):
+            found[place][:, column] = own
+    return found
 
 
-def _matched(detections: Sequence[Detections], threshold: float, most: int) -> list[int]:
+def _matched(detections: Sequence[Detections], threshold: float) -> list[int]:
     """Return the positions of the matched boxes among all boxes.
 
     Boxes match within one class of one image only, so that each instance can be an "image" of a single class.
@@ -96,7 +99,10 @@ def _matched(detections: Sequence[Detections], threshold: float, most: int) -> l
     annotations = [one | {"id": place} for place, one in enumerate(targets, start=1)]
     truth = COCO({"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "box"}]})
     evaluation = COCOeval_faster(truth, truth.loadRes(boxes), "bbox", print_function=lambda *_: None)
-    evaluation.params.iouThrs, evaluation.params.maxDets = np.array([threshold]), [most]
+    evaluation.params.iouThrs, evaluation.params.maxDets = (
+        np.array([threshold]),
+        [max(len(one.boxes) for one in detections)],
+    )
     evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0.0, 1e10]], ["all"]
     evaluation.evaluate()
     evaluation.accumulate()
@@ -162,29 +168,35 @@ def score(
     """
     if len(classes) != len(detections):
         raise InputError(f"{len(detections)} instances have {len(classes)} classes; each needs one")
-    matched = match(detections, thresholds)
-    names = tuple(dict.fromkeys(classes))
-    found = np.full((len(names), len(thresholds)), np.nan)
-    members: dict[Hashable, list[int]] = {name: [] for name in names}
+    found = precision_by_class(
+        classes, [one.scores for one in detections], match(detections, thresholds),
+        np.array([len(one.targets) for one in detections], np.float64), np.ones((1, len(detections))),
+    )  # fmt: skip
+    values = np.concatenate([np.zeros((0, len(thresholds))), *found.values()])
+    return DetectionScores(tuple(found), tuple(thresholds), values)
+
+
+def precision_by_class(
+    classes: Sequence[Hashable], scores: Sequence[Any], matched: Sequence[BoolArray], targets: FloatArray,
+    counts: FloatArray,
+) -> dict[Hashable, FloatArray]:  # fmt: skip
+    """Return the average precision of each class, (rows, thresholds), for counts (rows, instances)."""
+    members: dict[Hashable, list[int]] = {}
     for place, name in enumerate(classes):
-        members[name].append(place)
-    for row, places in zip(found, members.values(), strict=True):
-        targets = np.array([len(detections[place].targets) for place in places], np.float64)
-        some = SortedDetections([detections[p].scores for p in places], [matched[p] for p in places], targets)
-        row[:] = some.average_precision(np.ones((1, len(places))))[0]
-    return DetectionScores(names, tuple(thresholds), found)
+        members.setdefault(name, []).append(place)
+    found = {}
+    for name, places in members.items():
+        some = SortedDetections([scores[p] for p in places], [matched[p] for p in places], targets[places])
+        found[name] = some.average_precision(counts[:, places])
+    return found
 
 
 def mean_over_classes(
-    classes: NDArray[Any], scores: Sequence[Any], matched: Sequence[BoolArray], targets: FloatArray, counts: FloatArray
+    classes: Sequence[str], scores: Sequence[Any], matched: Sequence[BoolArray], targets: FloatArray, counts: FloatArray
 ) -> FloatArray:
     """Return average precision averaged over classes, (rows, thresholds), for counts (rows, instances)."""
-    parts = []
-    for name in sorted(set(classes.tolist())):
-        places = np.flatnonzero(classes == name).tolist()
-        some = SortedDetections([scores[p] for p in places], [matched[p] for p in places], targets[places])
-        parts.append(some.average_precision(counts[:, places]))
-    return _defined_mean(np.stack(parts, axis=-1))
+    found = precision_by_class(classes, scores, matched, targets, counts)
+    return _defined_mean(np.stack([found[name] for name in sorted(set(classes))], axis=-1))
 
 
 def union_overlaps(

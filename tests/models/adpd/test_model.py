@@ -15,8 +15,6 @@ from rightlung.models.adpd import Adpd
 from rightlung.models.adpd.model import image_logits
 from rightlung.models.base import TrainingBatch
 from rightlung.models.folder import load_folder, save_model
-from rightlung.training.loop import train
-from rightlung.training.recipe_file import read_recipe
 from tests.models.clip.tiny import RESNET, picture
 
 FINDINGS = ("nodule", "pleural effusion")
@@ -108,16 +106,3 @@ def test_labels_of_other_findings_are_refused() -> None:
     given = batch()
     with pytest.raises(InputError, match=r"data\.target_options\.regions\.findings must equal"):
         create(findings=("nodule",))(given)
-
-
-def test_the_recipe_trains(tmp_path: Path) -> None:
-    small = (
-        "model.config.image.size=64", "data.image_size=64", "data.mask_grid=16", "data.workers=0", "schedule.steps=2",
-        "schedule.warmup_steps=0", "batch_size=4", "data.train[0].source=phantom?count=8&seed=11&size=64",
-        "data.train[0].cached_studies=8", "data.validation.source=phantom?count=4&seed=12&size=64",
-        "data.validation.cached_studies=4", "data.validation.every=2",
-        "losses={region_boxes: 1.0, region_findings: 1.0, image_findings: 1.0}",
-    )  # fmt: skip
-    outcome = train(read_recipe("adpd", small), tmp_path / "run")
-    assert {"region_boxes", "region_findings", "image_findings"} <= set(outcome.validation)
-    assert isinstance(load_folder(outcome.model), Adpd)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from rightlung.models.chex.detector import PromptDetector, aggregate, gaussian_weights
+from rightlung.models.chex.detector import PromptDetector, aggregate
+from rightlung.models.roi import gaussian_weights
 from tests.models.chex.tiny import drawn, louder, part_config
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,10 @@ from torch import Tensor
 from rightlung.core import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS, negative_prompts, positive_prompts
 from rightlung.models.base import TrainingBatch
-from rightlung.models.chex.boxes import to_centres
+from rightlung.models.boxes import to_centres
 from rightlung.models.chex.contrastive import global_contrast, region_contrast
-from rightlung.models.chex.losses import PARTS_OF_REGION, REGION_NAMES, ChexStep
 from rightlung.models.chex.matching import box_loss, focal_loss, match_boxes, matching_cost
+from rightlung.models.chex.step import PARTS_OF_REGION, REGION_NAMES, ChexStep
 from tests.models.chex.tiny import TEXTS, create, unit_boxes
 
 FINDINGS = ["pleural effusion", "pneumothorax"]
@@ -41,7 +42,12 @@ def batch(**regions: Any) -> TrainingBatch:
 
 
 def model(**changed: Any) -> Any:
-    given = {"findings": FINDINGS, "region_findings": FINDINGS, "losses": LOSSES, "regions_per_batch": 34}
+    given: dict[str, Any] = {
+        "findings": FINDINGS,
+        "region_findings": FINDINGS,
+        "losses": LOSSES,
+        "regions_per_batch": 34,
+    }
     return create(**(given | changed))
 
 
@@ -110,7 +116,12 @@ def test_frozen_prompts_are_embedded_once_in_training(monkeypatch: pytest.Monkey
     chex = model(trained=["detector"]).train()
     embedded: list[str] = []
     embed = chex._embed
-    monkeypatch.setattr(chex, "_embed", lambda texts: embedded.extend(texts) or embed(texts))
+
+    def embed_and_note(texts: Sequence[str]) -> Any:
+        embedded.extend(texts)
+        return embed(texts)
+
+    monkeypatch.setattr(chex, "_embed", embed_and_note)
     first, second = chex.prompt_embeddings(TEXTS[:2]), chex.prompt_embeddings([TEXTS[2], TEXTS[0]])
     assert embedded == TEXTS[:3]
     torch.testing.assert_close(second[1], first[0])
@@ -153,7 +164,9 @@ def test_sentences_of_a_region_are_joined_and_asked_by_name_or_by_box() -> None:
     chex = model()
     with torch.no_grad():
         step = ChexStep(chex, batch())
-        assert step.region_sentences == ([(1, 3)], [f"{TEXTS[0]} {TEXTS[2]}"])
+        features, texts = step.region_sentences
+        assert texts == [f"{TEXTS[0]} {TEXTS[2]}"]
+        torch.testing.assert_close(features, step.anatomy_features[1, 3:4])
         expected = (step.anatomy_features[1, 3] - chex.prompt_embeddings([f"{TEXTS[0]} {TEXTS[2]}"])[0]).square().sum()
         assert float(chex(batch())["anatomy_mse"]) == pytest.approx(float(expected), rel=1e-5)
         by_box = model(box_queries=1.0)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rightlung.core import Box
-from rightlung.models.chex.boxes import to_centres, to_corners
-from rightlung.models.chex.matching import box_loss, focal_loss, generalized_iou, match_boxes, matching_cost
+from rightlung.models.boxes import generalized_iou, to_centres, to_corners
+from rightlung.models.chex.matching import box_loss, focal_loss, match_boxes, matching_cost
 
 
 @pytest.mark.parametrize(

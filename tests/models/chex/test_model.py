@@ -15,13 +15,13 @@ from rightlung.core import Box, Extent, Grounding, InputError, Query
 from rightlung.core.settings import read_settings
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Describer, Embedder, FindingClassifier, Grounder, Matcher, Reporter, Trainable
+from rightlung.models.boxes import in_square
 from rightlung.models.chex import Chex, ChexConfig
-from rightlung.models.chex.boxes import in_square
-from rightlung.models.chex.detector import gaussian_weights
-from rightlung.models.chex.model import QueryTokens
+from rightlung.models.chex.network import QueryTokens
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox, letterbox_all
+from rightlung.models.roi import gaussian_weights
 from tests.models.chex.tiny import CONFIG, TEXTS, create, picture
 
 FINDINGS = ["pleural effusion", "pneumothorax", "mass"]

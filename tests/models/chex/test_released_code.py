@@ -17,10 +17,11 @@ from torch.nn.functional import layer_norm
 from rightlung.core.settings import read_settings
 from rightlung.models.chex.config import ChexConfig, DecoderConfig
 from rightlung.models.chex.contrastive import global_contrast, pathology_contrast, region_contrast, sentence_contrast
-from rightlung.models.chex.detector import PromptDetector, gaussian_weights
+from rightlung.models.chex.detector import PromptDetector
 from rightlung.models.chex.generator import PostDecoder, SentenceGenerator
 from rightlung.models.chex.layers import DecoderLayer
 from rightlung.models.chex.matching import box_loss, focal_loss, match_boxes, matching_cost
+from rightlung.models.roi import gaussian_weights
 
 SIZE, GRID = 8, (4, 4)
 SENTENCES = ["a left effusion", "the heart is", "no mass seen"]

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rightlung.core import Box, InputError, Sentence
+from rightlung.core import Box, InputError
 from rightlung.lexicon.labeller import read_sentence
 from rightlung.models.chex import Chex, ReportSettings
-from rightlung.models.chex.reports import CHEXPERT_FINDINGS, CLASSES, REPORT_REGIONS, Use, choose_sentences, contradict
+from rightlung.models.chex.reports import CHEXPERT_FINDINGS, CLASSES, REPORT_REGIONS, Use
 from tests.models.chex.tiny import create, picture
 
 USES: tuple[Use, ...] = ("yes", "positive", "no")
@@ -23,61 +23,6 @@ TABLE_6 = [ReportSettings(*pair) for pair in product(USES, USES) if pair != ("no
 @pytest.fixture(scope="module")
 def model() -> Chex:
     return create()
-
-
-def chosen(*candidates: tuple[str, float, list[float]], **settings: float) -> list[str]:
-    """Return the texts kept of candidates given by text, score and embedding of unit length."""
-    sentences = [Sentence(text, score=score) for text, score, _ in candidates]
-    embeddings = torch.tensor([embedding for *_, embedding in candidates])
-    return [one.text for one in choose_sentences(sentences, embeddings, ReportSettings(**settings))]  # type: ignore[arg-type]
-
-
-def test_of_near_duplicates_the_one_with_the_higher_score_is_kept() -> None:
-    candidates = [
-        ("there is a small left effusion.", 0.4, [1.0, 0.0]),
-        ("a small left effusion is seen.", 0.7, [0.96, 0.28]),  # cosine 0.96 with the first, 0.28 with the third
-        ("the heart is enlarged.", 0.5, [0.0, 1.0]),
-    ]
-    kept = ["a small left effusion is seen.", "the heart is enlarged."]
-    assert chosen(*candidates) == kept
-    assert chosen(*candidates, similarity=0.97) == [*kept, "there is a small left effusion."]
-
-
-def test_a_sentence_that_was_left_out_does_not_remove_others() -> None:
-    """The second resembles both others, which do not resemble each other."""
-    first, second, third = [1.0, 0.0], [0.92388, 0.38268], [0.70711, 0.70711]
-    assert chosen(("one", 0.9, first), ("two", 0.8, second), ("three", 0.7, third)) == ["one", "three"]
-
-
-def test_of_contradictions_the_one_with_the_higher_score_is_kept() -> None:
-    one, other = [1.0, 0.0], [0.0, 1.0]
-    assert chosen(("no pleural effusion.", 0.3, one), ("a left pleural effusion.", 0.6, other)) == [
-        "a left pleural effusion."
-    ]
-    assert chosen(("no pleural effusion.", 0.7, one), ("a left pleural effusion.", 0.6, other)) == [
-        "no pleural effusion."
-    ]
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ("there is a left pleural effusion.", "no left pleural effusion.", True),
-        ("there is a left pleural effusion.", "no right pleural effusion.", False),
-        ("no pneumothorax.", "a small pneumothorax on the right.", True),
-        ("no pneumothorax.", "the heart is enlarged.", False),
-        ("no pneumothorax.", "no pneumothorax is seen.", False),
-        ("the heart is enlarged.", "the lungs are clear.", False),
-    ],
-)
-def test_sentences_contradict_each_other_on_the_same_side(one: str, other: str, expected: bool) -> None:
-    assert contradict(one, other) is contradict(other, one) is expected
-
-
-def test_at_most_so_many_sentences_are_kept() -> None:
-    candidates = [(f"sentence {k}", k / 20, [float(j == k) for j in range(12)]) for k in range(12)]
-    assert chosen(*candidates) == [f"sentence {k}" for k in range(11, 1, -1)]
-    assert chosen(*candidates, max_sentences=1) == ["sentence 11"]
 
 
 def test_the_prompt_sets_are_those_of_the_paper() -> None:

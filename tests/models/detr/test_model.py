@@ -13,8 +13,6 @@ from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
 from rightlung.models.detr import ConditionalDetr
 from rightlung.models.folder import load_folder, save_model
-from rightlung.training.loop import train
-from rightlung.training.recipe_file import read_recipe
 from tests.models.clip.tiny import RESNET, picture
 
 FINDINGS = ("nodule", "pleural effusion")
@@ -91,15 +89,3 @@ def test_boxes_are_labelled_and_in_the_image_and_the_model_comes_back_from_disk(
     assert model.detect(images, []) == [[], []]
     with pytest.raises(InputError, match="scoliosis"):
         model.detect(images, ["scoliosis"])
-
-
-def test_the_recipe_trains(tmp_path: Path) -> None:
-    small = (
-        "model.config.image.size=64", "data.image_size=64", "data.mask_grid=16", "data.workers=0", "schedule.steps=2",
-        "schedule.warmup_steps=0", "batch_size=4", "data.train[0].source=phantom?count=8&seed=11&size=64",
-        "data.train[0].cached_studies=8", "data.validation.source=phantom?count=4&seed=12&size=64",
-        "data.validation.cached_studies=4", "data.validation.every=2",
-    )  # fmt: skip
-    outcome = train(read_recipe("conditional-detr", small), tmp_path / "run")
-    assert {"classification", "box_l1", "box_giou"} <= set(outcome.validation)
-    assert isinstance(load_folder(outcome.model), ConditionalDetr)

@@ -11,8 +11,6 @@ from rightlung.models.base import TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.reporter import PlainReporter
 from rightlung.models.reporter.model import NOTHING_WRITTEN
-from rightlung.training.loop import train
-from rightlung.training.recipe_file import read_recipe
 from tests.models.clip.tiny import RESNET, picture
 
 REPORTS = ["large left pleural effusion", "the heart is enlarged"]
@@ -72,15 +70,3 @@ def test_a_report_is_bounded_and_never_empty_and_the_model_comes_back_from_disk(
     with torch.no_grad():
         model.language_model.model.transformer.ln_f.bias.copy_(100 * head.weight[end])
     assert model.report([picture(0)])[0].text == NOTHING_WRITTEN
-
-
-def test_the_recipe_trains(tmp_path: Path) -> None:
-    small = (
-        "model.config.image.size=64", "data.image_size=64", "data.mask_grid=16", "data.workers=0", "schedule.steps=2",
-        "schedule.warmup_steps=0", "batch_size=4", "data.train[0].source=phantom?count=8&seed=11&size=64",
-        "data.train[0].cached_studies=8", "data.validation.source=phantom?count=4&seed=12&size=64",
-        "data.validation.cached_studies=4", "data.validation.every=2",
-    )  # fmt: skip
-    outcome = train(read_recipe("reporter", small), tmp_path / "run")
-    assert "report_generation" in outcome.validation
-    assert isinstance(load_folder(outcome.model), PlainReporter)

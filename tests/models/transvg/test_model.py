@@ -14,8 +14,6 @@ from rightlung.core import Box, InputError, Phrase
 from rightlung.models.base import TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.transvg import TransVg
-from rightlung.training.loop import train
-from rightlung.training.recipe_file import read_recipe
 from tests.models.clip import tiny
 
 TEXTS = ["opacity on the left", "opacity on the right"]
@@ -122,15 +120,3 @@ def test_it_starts_from_the_encoders_of_a_clip() -> None:
         TransVg.from_encoders(clip, config | {"dimension": 8}, [], 0)
     with pytest.raises(InputError, match="dimension 32 is not a multiple of heads, 5"):
         create(heads=5)
-
-
-def test_the_recipe_trains(tmp_path: Path) -> None:
-    small = (
-        "model.config.image.size=64", "data.image_size=64", "data.mask_grid=16", "data.workers=0", "schedule.steps=2",
-        "schedule.warmup_steps=0", "batch_size=4", "data.train[0].source=phantom?count=8&seed=11&size=64",
-        "data.train[0].cached_studies=8", "data.validation.source=phantom?count=4&seed=12&size=64",
-        "data.validation.cached_studies=4", "data.validation.every=2",
-    )  # fmt: skip
-    outcome = train(read_recipe("transvg", small), tmp_path / "run")
-    assert {"box_l1", "box_giou", "auroc", "pointing"} <= set(outcome.validation)
-    assert isinstance(load_folder(outcome.model), TransVg)

@@ -19,8 +19,8 @@ from rightlung.pages.content import Figure, Gallery, Page, Table
 from rightlung.pages.overlays import draw
 from rightlung.predictions import Key
 from rightlung.reproduce.examples import Examples, chosen_examples
-from rightlung.reproduce.experiment import measure_model
 from rightlung.reproduce.measurements import Measurements
+from rightlung.reproduce.models import measure_model
 from rightlung.reproduce.papers import find_paper
 from rightlung.reproduce.plan import Plan
 from rightlung.reproduce.prepared import PreparedStudies

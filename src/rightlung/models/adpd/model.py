@@ -21,7 +21,7 @@ from rightlung.core import Box, InputError, ScoredBox
 from rightlung.core.checks import check_limits
 from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.models.base import Gather, TrainingBatch
-from rightlung.models.chex.boxes import in_square, scored_boxes, to_centres
+from rightlung.models.boxes import in_square, scored_boxes, to_centres
 from rightlung.models.chex.config import DecoderConfig
 from rightlung.models.chex.detector import PromptDetector
 from rightlung.models.chex.matching import box_loss

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
+from rightlung.models.contrastive import Pairs, contrastive_loss, cosine_similarity
+
 PATHOLOGY_TEMPERATURE, REGION_TEMPERATURE, SENTENCE_TEMPERATURE, GLOBAL_TEMPERATURE = 0.2, 0.25, 0.25, 0.2
 
 
@@ -25,8 +27,7 @@ def pathology_contrast(tokens: Tensor, positive: Tensor, negative: Tensor, label
 
     Tokens are (n, c, d), prompts (c, d), and labels (n, c) 1, 0 or NaN for unknown ones, which are left out.
     """
-    prompts = normalize(torch.cat([positive, negative]).float(), dim=-1)
-    logits = normalize(tokens.float(), dim=-1) @ prompts.T / PATHOLOGY_TEMPERATURE  # (n, c, 2 c)
+    logits = cosine_similarity(tokens, torch.cat([positive, negative])) / PATHOLOGY_TEMPERATURE  # (n, c, 2 c)
     columns = torch.arange(labels.shape[1], device=labels.device)
     own = torch.where(labels > 0.5, columns, columns + labels.shape[1])
     known = ~labels.isnan()
@@ -41,7 +42,7 @@ def region_contrast(tokens: Tensor, positive: Tensor, negative: Tensor, labels: 
     Tokens are (n, a, d), prompts (c, d) and labels (n, a, c) 1, 0 or NaN (unknown), which are left out of both sums.
     ``used`` (c,) bool are the classes that take part.
     """
-    cosines = [normalize(tokens.float(), dim=-1) @ normalize(part.float(), dim=-1).T for part in (positive, negative)]
+    cosines = [cosine_similarity(tokens, prompts) for prompts in (positive, negative)]
     known = ~labels.isnan() & used
     own = torch.where(labels > 0.5, cosines[0], cosines[1]) / REGION_TEMPERATURE
     counts = known.sum(-1)
@@ -60,7 +61,7 @@ def sentence_contrast(tokens: Tensor, prompts: Tensor, images: Tensor, texts: Te
     Tokens and prompts are (s, d); ``images`` and ``texts`` (s,) number the image and the wording of each sentence.
     Sentences of the same wording are no negatives of each other. Each image counts once.
     """
-    logits = normalize(tokens.float(), dim=-1) @ normalize(prompts.float(), dim=-1).T / SENTENCE_TEMPERATURE
+    logits = cosine_similarity(tokens, prompts) / SENTENCE_TEMPERATURE
     same = texts[:, None] == texts
     same.fill_diagonal_(False)
     losses = cross_entropy(
@@ -72,7 +73,7 @@ def sentence_contrast(tokens: Tensor, prompts: Tensor, images: Tensor, texts: Te
 
 def global_contrast(images: Tensor, texts: Tensor, same: Tensor) -> Tensor:
     """Return the CLIP loss of image and text embeddings (n, d); ``same`` (n, n) marks pairs that are no negatives."""
-    logits = normalize(images.float(), dim=-1) @ normalize(texts.float(), dim=-1).T / GLOBAL_TEMPERATURE
-    diagonal = torch.arange(len(logits), device=logits.device)
-    logits = logits.masked_fill(same & ~torch.eye(len(logits), dtype=torch.bool, device=logits.device), -torch.inf)
-    return (cross_entropy(logits, diagonal) + cross_entropy(logits.T, diagonal)) / 2
+    logits = cosine_similarity(images, texts) / GLOBAL_TEMPERATURE
+    rows = torch.arange(len(logits), device=logits.device)
+    duplicates = same & (rows[:, None] != rows)
+    return contrastive_loss(logits, logits.T, Pairs(rows, rows, 0, 0, duplicates)) / 2

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rightlung.models.chex.layers import DecoderLayer, mlp
+from rightlung.models.roi import gaussian_weights
 
 if TYPE_CHECKING:
     from rightlung.models.chex.config import ChexConfig
@@ -97,22 +98,6 @@ class PromptDetector(nn.Module):
         weights = weights / weights.sum(-1, keepdim=True)
         projected = self.patch_projection(patches.flatten(2).transpose(1, 2))
         return torch.einsum("nqmp,npd->nqmd", weights.to(projected.dtype), projected)
-
-
-def gaussian_weights(boxes: Tensor, grid: tuple[int, int], std: float) -> Tensor:
-    """Return the Gaussian of each box (..., 4) on a grid, (..., rows, cols), 1 at its maximum on the grid.
-
-    Its mean is the centre of the box, and its standard deviation ``std`` times width and height, as in Müller et al.
-    (2023). A box narrower than a cell counts as wide as the cell, so that the weights stay above 0.
-    """
-    rows, columns = grid
-    xs = (torch.arange(columns, device=boxes.device) + 0.5) / columns
-    ys = (torch.arange(rows, device=boxes.device) + 0.5) / rows
-    x, y, width, height = boxes.float().unbind(-1)
-    across = ((xs - x[..., None]) / (std * width.clamp_min(1 / columns))[..., None]) ** 2
-    down = ((ys - y[..., None]) / (std * height.clamp_min(1 / rows))[..., None]) ** 2
-    exponents = -0.5 * (down[..., :, None] + across[..., None, :])
-    return (exponents - exponents.amax((-2, -1), keepdim=True)).exp()
 
 
 def aggregate(box_tokens: Tensor, scores: Tensor) -> Tensor:

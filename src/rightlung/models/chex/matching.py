@@ -11,23 +11,12 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy
 
-from rightlung.models.chex.boxes import to_corners
+from rightlung.models.boxes import generalized_iou, to_corners
 
 L1_WEIGHT, GIOU_WEIGHT = 5.0, 2.0
 """Weights of the two terms of the box loss (Eq. 4)."""
 MAX_ORDERS = 1000
 """Assignments are tried in all orders up to so many."""
-
-
-def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
-    """Return the generalised IoU of boxes (..., 4) with others (..., 4), given by corners; shapes broadcast."""
-    low, high = torch.maximum(boxes[..., :2], others[..., :2]), torch.minimum(boxes[..., 2:], others[..., 2:])
-    shared = (high - low).clamp_min(0).prod(-1)
-    areas = [(one[..., 2:] - one[..., :2]).clamp_min(0).prod(-1) for one in (boxes, others)]
-    union = areas[0] + areas[1] - shared
-    outer = torch.maximum(boxes[..., 2:], others[..., 2:]) - torch.minimum(boxes[..., :2], others[..., :2])
-    hull = outer.prod(-1)
-    return shared / union.clamp_min(1e-7) - (hull - union) / hull.clamp_min(1e-7)
 
 
 def box_loss(boxes: Tensor, others: Tensor) -> Tensor:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
-from torch import Tensor
 from torch.nn.functional import normalize
 
 from rightlung.core import Extent, Query, Report, Sentence
 from rightlung.core.checks import check_limits, check_text
 from rightlung.core.errors import InputError
 from rightlung.explain import suppressed
-from rightlung.lexicon import finding, sides_in
-from rightlung.lexicon.labeller import OBSERVATIONS, read_sentence
-from rightlung.models.chex.boxes import scored_boxes
+from rightlung.lexicon import finding
+from rightlung.lexicon.labeller import OBSERVATIONS
+from rightlung.models.boxes import scored_boxes
 from rightlung.models.encoders.image import ImageEmbeddings
+from rightlung.models.sentences import choose_sentences
 
 if TYPE_CHECKING:
-    from rightlung.models.chex.model import Chex
+    from rightlung.models.chex.network import ChexNetwork
 
 REPORT_REGIONS = (
     *(f"{side} {zone}" for zone in (
@@ -79,7 +78,7 @@ class ReportSettings:
 
 
 def write_report(
-    model: Chex, images: ImageEmbeddings, extents: Sequence[Extent], settings: ReportSettings
+    model: ChexNetwork, images: ImageEmbeddings, extents: Sequence[Extent], settings: ReportSettings
 ) -> list[Report]:
     """Return the report of each of some encoded images."""
     asked = settings.asked()
@@ -101,7 +100,7 @@ def write_report(
             best = boxes[0].score if boxes else 0.0
             shown = tuple(box.box for box in suppressed(boxes, MAX_OVERLAP) if box.score >= best / 2)
             candidates.append(Sentence(texts[number], shown, best, asked[column][0]))
-        sentences = choose_sentences(candidates, embeddings[own], settings)
+        sentences = choose_sentences(candidates, embeddings[own], settings.max_sentences, settings.similarity)
         text = " ".join(sentence.text for sentence in sentences)
         nothing = not bool(kept[row].any())
         reports.append(Report(text, sentences=sentences) if sentences else report_without_sentences(asked, nothing))
@@ -117,45 +116,3 @@ def report_without_sentences(asked: Sequence[tuple[str, bool]], nothing_found: b
     if not nothing_found:
         return Report("No sentence was generated for any of the prompts.", looked_for)
     return Report(f"No finding: there is no evidence of {', '.join(CLASSES[:-1])} or {CLASSES[-1]}.", looked_for)
-
-
-def choose_sentences(
-    candidates: Sequence[Sentence], embeddings: Tensor, settings: ReportSettings
-) -> tuple[Sentence, ...]:
-    """Return the sentences to keep, the highest score first.
-
-    A sentence is left out if one with a higher score resembles it (``embeddings`` (s, d) of unit length), or says the
-    contrary: that one negates a finding which the other affirms, on the same side or without a side.
-    """
-    order = sorted(range(len(candidates)), key=lambda one: -(candidates[one].score or 0.0))
-    kept: list[int] = []
-    for one in order:
-        text = candidates[one].text
-        if len(kept) == settings.max_sentences:
-            break
-        similar = any(
-            float(embeddings[one] @ embeddings[other]) > settings.similarity + 1e-6 for other in kept
-        )  # rounding
-        if not similar and not any(contradict(text, candidates[other].text) for other in kept):
-            kept.append(one)
-    return tuple(candidates[one] for one in kept)
-
-
-def contradict(one: str, other: str) -> bool:
-    """Return whether one sentence negates what the other affirms, on a side that both are about.
-
-    >>> contradict("there is a left pleural effusion", "no pleural effusion"), contradict("no mass", "no effusion")
-    (True, False)
-    """
-    first, second = (_stated(text) for text in (one, other))
-    sides = [set(sides_in(text)) for text in (one, other)]
-    if all(sides) and not sides[0] & sides[1]:
-        return False
-    pairs = (first[name] is not second[name] for name in first.keys() & second.keys())
-    return any(pairs)
-
-
-@lru_cache(maxsize=1 << 14)  # each sentence is compared with all that are kept
-def _stated(text: str) -> dict[str, bool]:
-    """Return which findings a sentence affirms (True) or negates (False)."""
-    return {name: kind != "negative" for name, kind in read_sentence(text).findings.items()}

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rightlung.core import Box, Extent, Grounding, Image, Phrase, ScoredBox
-from rightlung.core.checks import check_text
+from rightlung.core import Box, Extent, Grounding, Image, ScoredBox
 from rightlung.explain import BoxRule, as_heatmaps, boxes_of, shifted
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.clip.config import ClipConfig
 from rightlung.models.clip.losses import LOSSES, ClipLossInputs
 from rightlung.models.dual_encoder import DualEncoder, paired_scores
-from rightlung.models.inputs import Images, Phrases, as_list, as_pairs
+from rightlung.models.inputs import Images, Phrases, as_list, as_pairs, phrase_texts
 
 
 class Clip(DualEncoder):
@@ -71,7 +70,7 @@ class Clip(DualEncoder):
         Images and phrases are paired by `as_pairs`. The model never abstains.
         """
         images, phrases = as_pairs(images, phrases)
-        texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
+        texts = phrase_texts(phrases)
         cosines = self._cosine_maps(images, texts)
         maps = [(shifted(values[None], self.config.heatmap_shift), [extent]) for values, extent in cosines]
         return [Grounding(as_heatmaps(*one)[0]) for one in maps]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rightlung.core import Extent, Grounding, Image, ScoredBox
 from rightlung.core.frozen import FrozenMapping
 from rightlung.models.base import Gather, TrainingBatch
-from rightlung.models.chex.boxes import scored_boxes, to_centres
+from rightlung.models.boxes import scored_boxes, to_centres
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredModel, check_losses
 from rightlung.models.encoders.pretrained import build_config
@@ -77,8 +77,7 @@ class ConditionalDetr(FixedFindings, ConfiguredModel):
         self.check_size(batch, "image.size", self.config.image.size)
         known = batch.target("boxes")["has_boxes"].nonzero()[:, 0]
         if not len(known):
-            nothing = torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0.0
-            return dict.fromkeys(self.config.losses, nothing)
+            return self.no_losses()
         labels = self._labels(batch)
         output = self.detector(batch.images[known], labels=[labels[image] for image in known.tolist()])
         return {

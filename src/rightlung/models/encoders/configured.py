@@ -87,6 +87,11 @@ class ConfiguredModel(nn.Module, Pretrained):
                 f"data.image_size must equal model.config.{field}, {size} pixels; got images of {side} pixels"
             )
 
+    def no_losses(self) -> dict[str, Tensor]:
+        """Return zero for each configured loss of a batch without targets; all weights get a gradient of zero."""
+        nothing = torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0.0
+        return dict.fromkeys(self.config.losses, nothing)
+
     @property
     def device(self) -> torch.device:
         """The device of the model."""

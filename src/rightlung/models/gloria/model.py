@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rightlung.core import Box, Grounding, Phrase
+from rightlung.core import Box, Grounding
 from rightlung.core.checks import check_text
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
@@ -29,7 +29,7 @@ from rightlung.models.gloria.attention import attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig
 from rightlung.models.gloria.losses import LOSSES, GloriaLossInputs
 from rightlung.models.gloria.losses.contrastive import sentence_similarity
-from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs
+from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs, phrase_texts
 from rightlung.models.roi import check_boxes, crop
 
 
@@ -106,7 +106,7 @@ class Gloria(DualEncoder):
         Images and phrases are paired by `as_pairs`.
         """
         images, phrases = as_pairs(images, phrases)
-        texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
+        texts = phrase_texts(phrases)
         answers: list[Grounding | None] = [None] * len(texts)
         with self.eval_mode():
             for embeddings, extents, batches in self.encode_pairs(images):

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.core import Box, Image, InputError, Report, Sentence, Study
+from rightlung.core.checks import check_limits
 from rightlung.lexicon.labeller import read_report
 from rightlung.models.base import Embedder
-from rightlung.models.chex.reports import ReportSettings, choose_sentences
 from rightlung.models.hub import Pretrained
 from rightlung.models.inputs import Images, Queries, as_images, as_queries
 from rightlung.models.kinds import class_of
 from rightlung.models.roi import crop
+from rightlung.models.sentences import choose_sentences
 
 SENTENCES_FILE = "sentences.json"
 PREFIX = "embedder."
@@ -50,12 +51,13 @@ class Retrieval(Pretrained):
             raise InputError(f"retrieval needs encode_image and encode_text, which a {type(embedder).__name__} lacks")
         if not sentences:
             raise InputError("retrieval needs at least one sentence")
+        check_limits(sentences_per_report, "sentences_per_report", 1, 1000)
         self.embedder: Any = embedder
         self.sentences = list(sentences)
         self.embeddings = _unit(self.embedder.encode_text(self.sentences) if embeddings is None else embeddings)
         if len(self.embeddings) != len(self.sentences):
             raise InputError(f"got {len(self.embeddings)} embeddings for {len(self.sentences)} sentences")
-        self.settings = ReportSettings(max_sentences=sentences_per_report)
+        self.sentences_per_report = sentences_per_report
 
     @classmethod
     def fit(cls, embedder: Any, studies: Iterable[Study], sentences_per_report: int = 4) -> Self:
@@ -100,7 +102,8 @@ class Retrieval(Pretrained):
         for cosines in _unit(self.embedder.encode_image(arrays)) @ self.embeddings.T:
             nearest = np.argsort(-cosines, kind="stable")[:CANDIDATES]
             candidates = [Sentence(self.sentences[one], score=float(cosines[one])) for one in nearest]
-            chosen = choose_sentences(candidates, torch.from_numpy(self.embeddings[nearest]), self.settings)
+            embeddings = torch.from_numpy(self.embeddings[nearest])
+            chosen = choose_sentences(candidates, embeddings, self.sentences_per_report)
             reports.append(Report(" ".join(sentence.text for sentence in chosen), sentences=chosen))
         return reports
 
@@ -113,7 +116,7 @@ class Retrieval(Pretrained):
     def to_config(self) -> dict[str, Any]:
         """Return the kind and configuration of the embedder, and the length of reports."""
         embedder = {"kind": self.embedder.kind, "config": self.embedder.to_config()}
-        return {"embedder": embedder, "sentences_per_report": self.settings.max_sentences}
+        return {"embedder": embedder, "sentences_per_report": self.sentences_per_report}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the embeddings of the sentences and the weights of the embedder."""

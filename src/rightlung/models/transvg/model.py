@@ -15,22 +15,21 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from rightlung.core import Grounding, Phrase
-from rightlung.core.checks import check_limits, check_text
+from rightlung.core import Grounding
+from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError
 from rightlung.core.settings import read_settings
 from rightlung.explain import as_heatmaps
 from rightlung.models.base import Gather, TrainingBatch
-from rightlung.models.chex.boxes import scored_boxes, to_centres, to_corners
-from rightlung.models.chex.detector import gaussian_weights
+from rightlung.models.boxes import generalized_iou, scored_boxes, to_centres, to_corners
 from rightlung.models.chex.layers import mlp
-from rightlung.models.chex.matching import generalized_iou
 from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig, TextEncoder, TextEncoderConfig
 from rightlung.models.encoders.configured import ConfiguredTextModel, check_losses, config_of_encoders
 from rightlung.models.encoders.image import smooth_positions
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.inputs import Images, Phrases, as_pairs, pairs_by_image
+from rightlung.models.inputs import Images, Phrases, as_pairs, pairs_by_image, phrase_texts
 from rightlung.models.preprocessing import letterbox_batches
+from rightlung.models.roi import gaussian_weights
 
 LOSSES = ("box_l1", "box_giou")
 PAIR_BATCH_SIZE = 128
@@ -124,8 +123,7 @@ class TransVg(ConfiguredTextModel):
             raise InputError("a transvg learns from boxes of phrases: set data.target_options.phrases.boxes to true")
         known = target["has_box"].nonzero()[:, 0].tolist()
         if not known:
-            nothing = torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0.0
-            return dict.fromkeys(self.config.losses, nothing)
+            return self.no_losses()
         rows = [target["image_indices"][one] for one in known]
         boxes = self.locate(self.image_encoder.patches(batch.images), [target["texts"][one] for one in known], rows)
         truth = target["boxes"][known].float()
@@ -141,7 +139,7 @@ class TransVg(ConfiguredTextModel):
         Images and phrases are paired by `as_pairs`. The model never abstains.
         """
         images, phrases = as_pairs(images, phrases)
-        texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
+        texts = phrase_texts(phrases)
         groups = pairs_by_image(images)
         distinct, of_image = [images[own[0]] for own in groups], iter(groups)
         answers: dict[int, Grounding] = {}

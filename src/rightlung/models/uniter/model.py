@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from rightlung.core import Box, Extent, Grounding, Heatmap, InputError, Phrase, ScoredBox
+from rightlung.core import Box, Grounding, Heatmap, InputError, Phrase, ScoredBox
 from rightlung.core.checks import check_text
 from rightlung.explain import as_heatmaps
 from rightlung.models.base import Gather, TrainingBatch
+from rightlung.models.boxes import in_square
 from rightlung.models.encoders import WordTokenizer
 from rightlung.models.encoders.configured import ConfiguredTextModel
 from rightlung.models.encoders.tokenizer import MASK, Tokens
@@ -157,17 +158,14 @@ class Uniter(ConfiguredTextModel):
             rows = torch.tensor([order[id(images[pair]), id(regions[pair])] for pair in pairs], device=self.device)
             squares, extents = letterbox_all([images[pair] for pair in first.values()], self.config.image_size)
             distinct = zip(first.values(), extents, strict=True)
-            boxes, present = _padded([_in_square(regions[pair], extent) for pair, extent in distinct])
+            boxes, present = _padded(
+                [[in_square(box, extent) for box in regions[pair].values()] for pair, extent in distinct]
+            )
             squares, boxes, present = (part.to(self.device) for part in (squares, boxes, present))
             found = self.encode_regions(squares[:, None], boxes, present)
             chosen = Regions(found.features[rows], found.locations[rows], present[rows])
             tokens = self.tokenizer.encode([texts[pair] for pair in pairs]).to(self.device)
             yield pairs, tokens, self.encoder(tokens.ids, tokens.attention_mask, chosen, attentions), chosen.present
-
-
-def _in_square(regions: Mapping[str, Box], extent: Extent) -> list[tuple[float, float, float, float]]:
-    """Return boxes, given as fractions of an image, as fractions of its letterboxed square."""
-    return [Extent.crop(box).seen_from(extent).as_tuple() for box in regions.values()]
 
 
 def _padded(boxes: Sequence[Sequence[tuple[float, float, float, float]]]) -> tuple[Tensor, Tensor]:

@@ -301,8 +301,7 @@ def ask_interactively(
     if not any(methods.values()):
         raise InputError(f"{type(model).__name__} implements neither ground nor describe; there is nothing to ask")
     answerers = {name: Answerer(model, batch_size, method=name) for name, there in methods.items() if there}
-    rest = iter(studies)
-    while some := list(islice(rest, STUDIES_AT_ONCE)):
+    for some in some_at_once(studies):
         for study in some:
             outlined, agree = outlined_findings(study, findings), labels_agree(study, findings)
             asked.studies["disagree" if not agree else "asked" if outlined else "without"] += 1
@@ -315,6 +314,13 @@ def ask_interactively(
                 _add(asked, one, answer)
         progress("interactive questions", asked.studies.total(), total or asked.studies.total())
     return asked
+
+
+def some_at_once(studies: Iterable[Study]) -> Iterator[list[Study]]:
+    """Yield some studies at a time, whose images fit into memory."""
+    rest = iter(studies)
+    while some := list(islice(rest, STUDIES_AT_ONCE)):
+        yield some
 
 
 def _questions(study: Study, findings: Sequence[str], method: str) -> Iterator[_Asked]:

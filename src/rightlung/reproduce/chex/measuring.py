@@ -6,7 +6,7 @@ for Table 6. Each becomes a table of instances in the folder of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, product
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from rightlung.asking.answerer import Answerer, NoAnswer
 from rightlung.asking.protocols import calls_of
 from rightlung.asking.questions import Question
+from rightlung.audit.tasks import parts_of
 from rightlung.core import Box, Query, Study
 from rightlung.core.files import read_json, write_json, write_whole
 from rightlung.core.progress import Progress
@@ -31,17 +32,17 @@ from rightlung.predictions import IMAGE_QUERY, Key, Prediction, open_predictions
 from rightlung.predictions.batch import to_table
 from rightlung.predictions.prediction import PHRASE_QUERY, box_query, region_query
 from rightlung.predictions.schema import MAP_COLUMNS, VERSION_KEY
-from rightlung.reproduce.chex.interactive import STUDIES_AT_ONCE, ask_interactively
+from rightlung.reproduce.chex.interactive import ask_interactively, some_at_once
 from rightlung.reproduce.chex.variants import FINDINGS
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.studies import open_source
 
-_TEXTS = ("micro_f1_14", "macro_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1", "meteor")
-_RE = replace(find_protocol("chex-re"), measures=_TEXTS)
+TEXT_MEASURES = ("micro_f1_14", "macro_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1", "meteor")
+_RE = replace(find_protocol("chex-re"), measures=TEXT_MEASURES)
 _RG = replace(_RE, name="chex-rg", queries=("image",), measures=(
-    *_TEXTS, "example_f1_14", "bleu_1", "bleu_4", "rouge_l", "cider",
+    *TEXT_MEASURES, "example_f1_14", "bleu_1", "bleu_4", "rouge_l", "cider",
 ))  # fmt: skip
-_RC = find_protocol("chex-rc")
+(_RC_BOXES,) = parts_of(["region-classification:finding-boxes"])
 NMS = BoxSettings(nms=0.25)
 """The paper's for all data sets but NIH (E.2). Boxes are not scaled: none of the data sets is another one's."""
 _BOXES = "NMS at 0.25; not scaled"
@@ -59,8 +60,8 @@ class MeasuredTask:
 TASKS: Mapping[str, MeasuredTask] = {
     "sg": MeasuredTask("SG", replace(find_protocol("chex-sg"), rules=("exact",), box_settings=_BOXES), ("ms-cxr",)),
     "od": MeasuredTask("OD", replace(find_protocol("chex-od"), box_settings=_BOXES), ("vindr", "nih8", "ms-cxr")),
-    "rc": MeasuredTask("RC", _RC, ("cig",)),
-    "rc-boxes": MeasuredTask("RC of findings", replace(_RC, queries=("box",)), ("ms-cxr",)),
+    "rc": MeasuredTask("RC", find_protocol("chex-rc"), ("cig",)),
+    "rc-boxes": MeasuredTask("RC of findings", _RC_BOXES.protocol, ("ms-cxr",)),
     "re": MeasuredTask("RE", _RE, ("cig",)),
     "re-boxes": MeasuredTask("RE of findings", replace(_RE, queries=("box",)), ("ms-cxr",)),
     "rg": MeasuredTask("RG", _RG, ("mimic",)),
@@ -148,21 +149,13 @@ def _with_findings(targets: Targets) -> Targets:
 
 
 def _ask(path: Path, asked: Any, prepared: PreparedStudies) -> None:
-    rows = [row for some in _some(prepared.source) for row in asked(some)]
+    rows = [row for some in some_at_once(prepared.source) for row in asked(some)]
     write_whole(path, lambda part: pq.write_table(to_table(rows, {VERSION_KEY: b"1"}), part))
 
 
-def _some(studies: Iterable[Study]) -> Iterator[list[Study]]:
-    rest = iter(studies)
-    while some := list(islice(rest, STUDIES_AT_ONCE)):
-        yield some
-
-
 def _write_interactive(model: object, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
-    source, limit = (
-        open_source(prepared.targets.source),
-        prepared.targets.settings["limit"],
-    )  # prepared ones lack targets
+    # The prepared studies lack targets.
+    source, limit = open_source(prepared.targets.source), prepared.targets.settings["limit"]
     asked = ask_interactively(model, islice(source, limit), total=limit or len(source), progress=progress)
     bias = {finding: dict(counts) for finding, counts in asked.bias_counts().items()}
     write_json(folder / "interactive.json", {"studies": dict(asked.studies), "bias": bias})
@@ -180,7 +173,7 @@ def _at_boxes(model: object, targets: Targets, studies: list[Study]) -> list[Pre
         for place, corners in enumerate(phrase.boxes if study in shown and index is not None else ()):
             key = Key(study, box_query(int(index[1]), place), "none")  # type: ignore[index]  # checked above
             asked.append((shown[study], Question(key, Query(box=Box(*corners)))))
-    return _answered(model, asked, ("classify-multiclass", "describe"))
+    return _answered(model, asked, (_RC_BOXES.asked_method, "describe"))
 
 
 def _by_name(model: object, studies: list[Study]) -> list[Prediction]:

@@ -6,7 +6,7 @@ is a task with a measure. Where the paper has several data sets for a task, ours
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from rightlung.lexicon.labeller import OBSERVATIONS
 from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Table
 from rightlung.pages.numbers import estimate_cell
-from rightlung.reproduce.chex.measuring import BY_NAME, PROMPT_SETS, TASKS, WHOLE
+from rightlung.reproduce.chex.measuring import BY_NAME, PROMPT_SETS, TASKS, TEXT_MEASURES, WHOLE
 from rightlung.reproduce.chex.variants import GENERATORS, TOKENS_AND_TARGETS
 from rightlung.reproduce.measurements import Measurements
 from rightlung.reproduce.published import Subject
@@ -92,7 +92,6 @@ IN_TABLE_2: tuple[tuple[str, Sequence[str]], ...] = (
     ("rg", ("micro_f1_14", "macro_f1_14", "example_f1_14", "meteor")),
 )  # fmt: skip
 _BLIND = {"image_blind": ""}
-_F1 = ("micro_f1_14", "macro_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1", "meteor")
 _REPORTS = _rows(chex=WHOLE, reporter="cvt-212distilgpt2", retrieval="", **_BLIND)
 _IN_PERCENT, _IN_PERCENT_OVER_SEEDS = "In percent.", "In percent, the mean over seeds."
 
@@ -134,9 +133,9 @@ TABLES: Mapping[str, PaperTable] = {
                          clip_cropped="chexzero-cropped"),
                    [("rc-boxes", ("finding_auroc",)), ("rc", ("finding_auroc_weighted",))]),
         PaperTable("10", "description of the boxes of findings", _IN_PERCENT,
-                   _rows(chex=WHOLE, retrieval="chexzero", **_BLIND), [("re-boxes", _F1)], [TEXTS]),
+                   _rows(chex=WHOLE, retrieval="chexzero", **_BLIND), [("re-boxes", TEXT_MEASURES)], [TEXTS]),
         PaperTable("11", "description of regions", _IN_PERCENT, _rows(chex=WHOLE, retrieval="chexzero", **_BLIND),
-                   [("re", _F1)], [TEXTS]),
+                   [("re", TEXT_MEASURES)], [TEXTS]),
         PaperTable("12", "reports: clinical efficacy", _IN_PERCENT, _REPORTS,
                    [("rg", ("micro_f1_14", "example_f1_14", "macro_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1"))],
                    [TEXTS]),
@@ -198,8 +197,7 @@ class ChexTables:
         rows = [row for row in of.rows if any(self._has(row, task) for task, _ in of.columns)]
         if not rows:
             return None
-        columns = [column for task, measures in of.columns for name in measures
-                   for column in self._columns(of, rows, task, name)]  # fmt: skip
+        columns = [self._column(of, rows, task, name) for task, measures in of.columns for name in measures]
         header, lines = [Column("model", "text")], [[Cell(self._label(row))] for row in rows]
         if of.measures_down:
             header, lines = [Column("measure", "text"), *(Column(self._label(row)) for row in rows)], []
@@ -214,10 +212,10 @@ class ChexTables:
         name, title = f"t{of.number}", f"Table {of.number}: {of.title}"
         return Table(name, title, of.caption, header, lines, [*of.notes, "Bold: the highest value."], folded)
 
-    def _columns(
+    def _column(
         self, of: PaperTable, rows: Sequence[TableRow], task: str, measure: str
-    ) -> Iterator[tuple[str, list[Cell], dict[str, list[Cell]]]]:
-        """Yield a measure of all rows: its title, our values, and the paper's by data set."""
+    ) -> tuple[str, list[Cell], dict[str, list[Cell]]]:
+        """Return a measure of all rows: its title, our values, and the paper's by data set."""
         title = _title(measure) if len(of.columns) == 1 else f"{TASKS[task].title}, {_title(measure)}"
         found = [self.best(row, task, measure) for row in rows]
         highest = max((one.value for _, one in found if one is not None), default=None)
@@ -234,7 +232,7 @@ class ChexTables:
                 papers[subset] = [
                     Cell("–") if one is None else Cell(one.printed, f"Table {one.table}") for one in figures
                 ]
-        yield title, cells, papers
+        return title, cells, papers
 
     def _has(self, row: TableRow, task: str) -> bool:
         return any(self.files(name, f"{task}{row.suffix}") for name in row.variants)

@@ -1,4 +1,4 @@
-"""Boxes by centre and size, by corners, and in fractions of the image that a square was cut from."""
+"""Boxes as tensors: by centre and size, by corners, and in fractions of the image that a square was cut from."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ def to_centres(boxes: Tensor) -> Tensor:
     """Return boxes (..., 4), given by corners, as centre x, centre y, width and height."""
     low, high = boxes[..., :2], boxes[..., 2:]
     return torch.cat([(low + high) / 2, high - low], dim=-1)
+
+
+def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
+    """Return the generalised IoU of boxes (..., 4) with others (..., 4), given by corners; shapes broadcast."""
+    low, high = torch.maximum(boxes[..., :2], others[..., :2]), torch.minimum(boxes[..., 2:], others[..., 2:])
+    shared = (high - low).clamp_min(0).prod(-1)
+    areas = [(one[..., 2:] - one[..., :2]).clamp_min(0).prod(-1) for one in (boxes, others)]
+    union = areas[0] + areas[1] - shared
+    outer = torch.maximum(boxes[..., 2:], others[..., 2:]) - torch.minimum(boxes[..., :2], others[..., :2])
+    hull = outer.prod(-1)
+    return shared / union.clamp_min(1e-7) - (hull - union) / hull.clamp_min(1e-7)
 
 
 def in_square(box: Box, extent: Extent) -> tuple[float, float, float, float]:
