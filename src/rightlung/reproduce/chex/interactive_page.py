@@ -132,14 +132,15 @@ class InteractivePage:
         model, judged = self.make.model(WHOLE), self.claims()
         return [claims_table(model.label, judged)] if model is not None and judged else []
 
-    def asked(self) -> str:
-        """Return how many studies were asked about, and why others were not."""
-        counts = self._whole("studies")
-        return (
+    def asked(self) -> list[str]:
+        """Return how many studies ChEX was asked about, and why others were left out; nothing if it was not asked."""
+        if not (counts := self._whole("studies")):
+            return []
+        return [
             f"Studies asked: {counts.get('asked', 0):,}; without a box of the eight findings: "
             f"{counts.get('without', 0):,}; left out because labels of regions and boxes disagree: "
             f"{counts.get('disagree', 0):,} (E.3)."
-        )
+        ]
 
     def _table(self, one: QueryFigure, caption: str, title: str = "") -> Table:
         lines = [

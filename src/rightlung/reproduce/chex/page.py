@@ -42,7 +42,7 @@ def make_page(found: Measurements) -> Page:
                 parts=[*relative_figure(make), *_tables(make, ["2"], False)]),
         *(Section(name, title, [OTHER_DATA, OVER_PATIENTS], parts=_tables(make, numbers), folded=True)
           for name, (title, numbers) in _TITLES.items()),
-        Section("interactive", "Interactive questions (Figures 4 to 6, 8 and 9)", [asked.asked()],
+        Section("interactive", "Interactive questions (Figures 4 to 6, 8 and 9)", asked.asked(),
                 parts=[*asked.claims_tables(), *asked.figures(), *hint_galleries(make), *asked.tables()], folded=True),
         Section("reports", "Generated reports (Figures 7, 10 and 11)", parts=report_galleries(make), folded=True),
         Section("maps", "Maps next to the location prior", parts=[maps_table], folded=True),
