@@ -117,9 +117,11 @@ def test_the_report_in_words_has_what_its_json_has(call: Any, image: str) -> Non
 def test_a_report_without_sentences_says_what_was_asked(
     call: Any, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rightlung.models.chex.model import Chex
+    from rightlung.models.chex import reports
 
-    monkeypatch.setattr(Chex, "finding_probabilities", lambda *given: torch.zeros(1, 29, 13))
+    monkeypatch.setattr(
+        reports, "shows_finding", lambda model, prompts, *_: torch.zeros(1, len(prompts), dtype=torch.bool)
+    )
     arguments = ("report", image, "--findings", "positive", "--html", str(tmp_path / "r.html"))
     written = json.loads(call(*arguments, "--json").stdout)
     assert written["text"].startswith("No finding: there is no evidence of enlarged cardiomediastinum, cardiomegaly")

@@ -262,7 +262,9 @@ def report(
     image: Annotated[Path, _arg("PNG, JPEG or DICOM file.", "IMAGE")],
     model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
     prompts: Annotated[Path | None, _opt("File with prompts of your own, one on each line.", "FILE")] = None,
-    findings: Annotated[Use, _opt("Ask for the 14 findings; positive: keep only what shows one.")] = "yes",
+    findings: Annotated[
+        Use, _opt("Ask for the 14 findings; positive: keep only those that are more likely than not.")
+    ] = "positive",
     regions: Annotated[Use, _opt("Ask for the 15 regions; positive: keep only what shows a finding.")] = "positive",
     html: Annotated[Path | None, _opt("Page to write, with the boxes of each sentence.", "FILE")] = None,
     device: Device = None,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rightlung.core import Box, InputError
 from rightlung.lexicon.labeller import read_sentence
-from rightlung.models.chex import Chex, ReportSettings
+from rightlung.models.chex import Chex, ReportSettings, reports
 from rightlung.models.chex.reports import CHEXPERT_FINDINGS, CLASSES, REPORT_REGIONS, Use
 from tests.models.chex.tiny import create, picture
 
@@ -68,11 +68,28 @@ def test_positive_filtering_keeps_the_prompts_whose_region_shows_a_finding(
     assert [len(report.sentences) for report in both] == [14, 14]  # prompts 3 and 4 are findings
 
 
+def test_a_finding_is_kept_by_its_own_probability_and_no_finding_never(
+    model: Chex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = torch.full((1, 3, len(CLASSES)), 0.9)
+    monkeypatch.setattr(model, "finding_probabilities", lambda features, classes: everything)
+    given = ["pneumonia", reports.NO_FINDING, "left lung"]
+    tokens = torch.randn(1, 3, model.config.dimension, generator=torch.Generator().manual_seed(0))
+    positive, negative = model.class_prompts(["pneumonia"])
+    cosines = [torch.nn.functional.cosine_similarity(tokens[0, 0], one[0], dim=0) for one in (positive, negative)]
+    expected = [[bool(cosines[0] > cosines[1]), False, True]]
+    assert reports.shows_finding(model, given, tokens, tokens).tolist() == expected
+    opposite = tokens.clone()
+    opposite[0, 0] = -tokens[0, 0]
+    assert reports.shows_finding(model, given, opposite, tokens)[0, 0] != expected[0][0]
+
+
 def test_a_report_without_findings_says_so_and_what_was_looked_for(
     model: Chex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = torch.full((1, 29, len(CLASSES)), 0.2)
     monkeypatch.setattr(model, "finding_probabilities", lambda features, classes: nothing)
+    monkeypatch.setattr(reports, "prompt_probability", lambda tokens, *_: torch.full(tokens.shape[:2], 0.2))
     (report,) = model.report([picture(1)], ReportSettings("positive", "positive"))
     assert report.sentences == ()
     assert report.text.startswith("No finding: there is no evidence of ")

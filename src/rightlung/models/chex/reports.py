@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from rightlung.core import Extent, Query, Report, Sentence
@@ -16,6 +17,7 @@ from rightlung.explain import suppressed
 from rightlung.lexicon import finding
 from rightlung.lexicon.labeller import OBSERVATIONS
 from rightlung.models.boxes import scored_boxes
+from rightlung.models.chex.contrastive import PATHOLOGY_TEMPERATURE, prompt_probability
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.sentences import choose_sentences
 
@@ -85,7 +87,7 @@ def write_report(
     queries = [[Query(prompt) for prompt, _ in asked]] * len(extents)
     answers = model.ask(images, queries, extents)
     features = model.look_again(answers.tokens, answers.found.box_tokens, answers.has_boxes, images)
-    positive = model.finding_probabilities(features, CLASSES).amax(-1) > 0.5
+    positive = shows_finding(model, [prompt for prompt, _ in asked], answers.tokens, features)
     kept = positive | ~torch.tensor([only for _, only in asked], device=positive.device)
     places = kept.nonzero().tolist()
     texts = model.write(features[kept])
@@ -105,6 +107,22 @@ def write_report(
         nothing = not bool(kept[row].any())
         reports.append(Report(text, sentences=sentences) if sentences else report_without_sentences(asked, nothing))
     return reports
+
+
+def shows_finding(model: ChexNetwork, prompts: Sequence[str], tokens: Tensor, features: Tensor) -> Tensor:
+    """Return whether each prompt (n, q) is about something abnormal: more probable than its absence.
+
+    For a finding, that is the finding itself, by the detector's token (n, q, d), as in the classification of images;
+    "no finding" is never. For anything else, it is any finding, by the features after the post decoder, as in the
+    classification of regions.
+    """
+    positive = model.finding_probabilities(features, CLASSES).amax(-1) > 0.5
+    columns = [column for column, prompt in enumerate(prompts) if prompt in CLASSES]
+    if columns:
+        own = model.class_prompts([prompts[column] for column in columns])
+        positive[:, columns] = prompt_probability(tokens[:, columns], *own, PATHOLOGY_TEMPERATURE) > 0.5
+    positive[:, [column for column, prompt in enumerate(prompts) if prompt == NO_FINDING]] = False
+    return positive
 
 
 def report_without_sentences(asked: Sequence[tuple[str, bool]], nothing_found: bool) -> Report:
