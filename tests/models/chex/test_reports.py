@@ -22,7 +22,7 @@ TABLE_6 = [ReportSettings(*pair) for pair in product(USES, USES) if pair != ("no
 
 @pytest.fixture(scope="module")
 def model() -> Chex:
-    return create()
+    return create(findings=list(CLASSES))
 
 
 def test_the_prompt_sets_are_those_of_the_paper() -> None:

@@ -44,8 +44,8 @@ Use = Literal["yes", "positive", "no"]
 class ReportSettings:
     """Which prompts a report asks, and which sentences it keeps. The defaults are the paper's (Table 6).
 
-    - ``findings``, ``regions``: whether to ask the set, and with ``positive`` to keep only the sentences of prompts
-      whose region shows a finding. ``prompts``: ask these instead of both sets.
+    - ``findings``, ``regions``: whether to ask the set, and with ``positive`` to keep only the sentences of findings
+      that are more likely than not, or of regions that show one. ``prompts``: ask these instead of both sets.
     - ``similarity``: of two sentences with a higher cosine, the one with the lower score is left out.
     - ``max_sentences``: at most so many sentences are kept.
     """
@@ -113,15 +113,16 @@ def shows_finding(model: ChexNetwork, prompts: Sequence[str], tokens: Tensor, fe
     """Return whether each prompt (n, q) is about something abnormal: more probable than its absence.
 
     For a finding, that is the finding itself, by the detector's token (n, q, d), as in the classification of images;
-    "no finding" is never. For anything else, it is any finding, by the features after the post decoder, as in the
-    classification of regions.
+    "no finding" and findings that the model has not learned never are. For anything else, it is any finding, by the
+    features after the post decoder, as in the classification of regions.
     """
     positive = model.finding_probabilities(features, CLASSES).amax(-1) > 0.5
     columns = [column for column, prompt in enumerate(prompts) if prompt in CLASSES]
     if columns:
         own = model.class_prompts([prompts[column] for column in columns])
         positive[:, columns] = prompt_probability(tokens[:, columns], *own, PATHOLOGY_TEMPERATURE) > 0.5
-    positive[:, [column for column, prompt in enumerate(prompts) if prompt == NO_FINDING]] = False
+    never = {NO_FINDING, *CLASSES} - set(model.config.findings)
+    positive[:, [column for column, prompt in enumerate(prompts) if prompt in never]] = False
     return positive
 
 
