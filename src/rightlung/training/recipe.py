@@ -229,7 +229,7 @@ def _check_added(entry: DataEntry, place: str) -> None:
 _NAMES: dict[tuple[float, float], str] = {
     (0, 1): "positive_share other_study_probability swapped_side_probability drop_side_probability prompt_probability "
     "word_mask_probability entity_mask_probability mirror_probability betas final_learning_rate_factor ema shift blur "
-    "cutout",
+    "cutout crop clahe",
     (0, 10): "scale shear brightness contrast gamma noise",
     (0, 180): "rotation",
     (0, 1000): "phrases_per_image texts_per_image",

@@ -26,7 +26,7 @@ class ExpertConfig:
     - ``patch``, ``width``, ``heads``: patches in pixels, embeddings and attention heads of the first two; ``cnn_width``
       the channels of the last.
     - ``mixup_alpha``: plain and expert image are mixed by λ ~ Beta(α, α), one λ for each batch; 0: λ = 0, no mixing.
-    - ``same_images``: annotated images are in the batch without their map, too (listing 2.1), and not only with it (A.1).
+    - ``same_images``: annotated images are in the batch without their map, too (listing 2.1; not so in A.1).
     """
 
     processor: Literal["attention", "residual", "mask", "cnn"] = "attention"

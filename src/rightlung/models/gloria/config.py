@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from torch import nn
+
 from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError
 from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
 from rightlung.models.encoders.configured import check_losses
-from rightlung.models.gloria.losses import LOSSES, Loss
+from rightlung.models.gloria.losses import LOSSES
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class GloriaConfig:
     - ``save_dtype``: the number format of saved matrices; vectors are saved in float32.
     """
 
-    loss_types: ClassVar[Mapping[str, type[Loss]]] = LOSSES
+    loss_types: ClassVar[Mapping[str, type[nn.Module]]] = LOSSES
 
     image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
     text: TextEncoderConfig = field(default_factory=TextEncoderConfig)

@@ -109,5 +109,3 @@ def other_patients(patients: Sequence[str]) -> list[int]:
             raise InputError("expert_map: other-patient needs studies of two patients in every batch; add images")
         found.append(other)
     return found
-
-

@@ -172,7 +172,8 @@ class MapMaker:
                 yield phrase.text, own
 
     def _rests_in(self, phrase: Phrase) -> NDArray[np.bool_]:
-        assert self.path is not None and self.rests_on is not None
+        assert self.path is not None
+        assert self.rests_on is not None
         if phrase.mask is None and not phrase.boxes:
             return np.zeros(len(self.path), dtype=bool)
         pixels = (phrase.mask if phrase.mask is not None else Mask.from_boxes(phrase.boxes, self.size)).pixels
@@ -180,7 +181,8 @@ class MapMaker:
         rows = np.clip((self.path[:, 1] * height).astype(int), 0, height - 1)
         columns = np.clip((self.path[:, 0] * width).astype(int), 0, width - 1)
         dwells = np.array([name not in SCAN for name in self.rests_on])
-        return dwells & pixels[rows, columns]
+        inside: NDArray[np.bool_] = dwells & pixels[rows, columns]
+        return inside
 
     def _during(self, text: str) -> NDArray[np.bool_]:
         starts = np.array(self.study.extra["fixation_starts"])
