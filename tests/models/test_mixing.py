@@ -37,7 +37,7 @@ def test_slerp_moves_along_the_arc_and_is_safe_for_equal_and_opposite_vectors() 
     assert found[0].tolist() == pytest.approx([math.cos(third), math.sin(third)], abs=1e-6)
     assert found[1].tolist() == pytest.approx(X)
     assert torch.isfinite(found).all()
-    found.sum().backward()
+    found.sum().backward()  # type: ignore[no-untyped-call]
     assert second.grad is not None
     assert torch.isfinite(second.grad).all()
 

@@ -131,14 +131,14 @@ def test_expert_images_join_all_losses_of_gloria() -> None:
 
 def test_every_parameter_learns_in_an_expert_step() -> None:
     model = create(losses=["contrastive", "priming", "tied", "map_target"]).train()
-    sum(model(batch()).values()).backward()  # type: ignore[union-attr]
+    sum(model(batch()).values()).backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
 
 
 @pytest.mark.parametrize("host", ["clip", "gloria"])
 def test_an_eclip_starts_from_a_trained_host_and_answers_as_it_does(host: str, tmp_path: Path) -> None:
     kind, config = (Clip, CONFIG) if host == "clip" else (Gloria, GLORIA)
-    trained: Any = kind.create(config, TEXTS * 3, 5).eval()  # type: ignore[attr-defined]
+    trained: Any = kind.create(config, TEXTS * 3, 5).eval()
     target = type(create() if host == "clip" else create_gloria())
     losses = ["contrastive"] if host == "clip" else ["global"]
     started: Any = target.from_encoders(trained, {"expert": {"width": 16, "heads": 2}, "losses": losses}, [], 1).eval()

@@ -74,8 +74,8 @@ class ExpertTargets(MapSettings, TargetBuilder):
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return image_indices, maps and matches_text."""
         column, flags = part.columns.get("maps"), part.columns.get("matches")
-        built = isinstance(column, RaggedTensor) and isinstance(flags, RaggedTensor)
-        if not built or not self.needs_build(part.entry):
+        wanted = self.needs_build(part.entry)  # a data set may also serve an entry without maps
+        if not wanted or not isinstance(column, RaggedTensor) or not isinstance(flags, RaggedTensor):
             nothing = part.tensor([], torch.float32)
             return {"image_indices": [], "maps": nothing.view(0, part.grid, part.grid), "matches_text": nothing.bool()}
         rows_of_texts: Any = part.columns["rows"]
