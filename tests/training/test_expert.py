@@ -22,12 +22,12 @@ from rightlung.training.augmentation import Augmentation, apply_params, clahe, m
 from rightlung.training.batches import Batches, Mixture
 from rightlung.training.curves import value_at
 from rightlung.training.datasets import CachedDataset, Dataset, LoadedStudies
+from rightlung.training.expert_maps import KINDS, MapMaker, MapSettings
 from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.recipe_file import read_recipe, read_stages, shipped_recipes
 from rightlung.training.setup import check_patients
 from rightlung.training.targets.base import RaggedTensor, StudyFrame
 from rightlung.training.targets.expert import ExpertTargets
-from rightlung.training.targets.expert_maps import KINDS, MapMaker, MapSettings
 from tests.training.recipes import final_weights, run, same
 from tests.training.test_batches import opened
 

@@ -10,8 +10,8 @@ import torch
 
 from rightlung.core import InputError, Study
 from rightlung.training.annotations import StudyAnnotations
+from rightlung.training.expert_maps import ExpertMapKind, MapMaker, MapSettings
 from rightlung.training.targets.base import TARGETS, BatchPart, DrawContext, RaggedTensor, StudyFrame, TargetBuilder
-from rightlung.training.targets.expert_maps import ExpertMapKind, MapMaker, MapSettings
 from rightlung.training.targets.phrases import to_uint8
 
 if TYPE_CHECKING:
