@@ -71,6 +71,8 @@ OVERRIDE_HELP = (
 Source = Annotated[
     str, _arg("Address of the studies, such as phantom?count=500&seed=7 or manifest:/data/mine.tar.", "SOURCE")
 ]
+FINDINGS_HELP = "Ask for the 14 findings; positive (default): keep only those that are more likely than not."
+REGIONS_HELP = "Ask for the 15 regions; positive (default): keep only those that show a finding."
 TASK_HELP = (
     "Task to measure (repeatable): grounding, detection, classification, region-classification, region-description, "
     "retrieval or report; TASK:PART for one part. Default: the audit of heatmaps."
@@ -262,10 +264,8 @@ def report(
     image: Annotated[Path, _arg("PNG, JPEG or DICOM file.", "IMAGE")],
     model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
     prompts: Annotated[Path | None, _opt("File with prompts of your own, one on each line.", "FILE")] = None,
-    findings: Annotated[
-        Use, _opt("Ask for the 14 findings; positive: keep only those that are more likely than not.")
-    ] = "positive",
-    regions: Annotated[Use, _opt("Ask for the 15 regions; positive: keep only what shows a finding.")] = "positive",
+    findings: Annotated[Use | None, _opt(FINDINGS_HELP)] = None,
+    regions: Annotated[Use | None, _opt(REGIONS_HELP)] = None,
     html: Annotated[Path | None, _opt("Page to write, with the boxes of each sentence.", "FILE")] = None,
     device: Device = None,
     json: Json = False,
