@@ -127,6 +127,14 @@ def test_all_hints_are_asked_of_every_variant_and_of_the_image_blind_baseline(co
         assert all(len(row) == count and all(isinstance(cell, dict) for cell in row) for row in rows.values()), name
 
 
+def test_reports_of_all_tables_are_written_with_the_papers_prompts(plan: Plan, asked: Reproduced) -> None:
+    folder, texts = plan.measures("chex"), {}
+    for name in ("answers", "answers-prompts-positive-yes", "answers-prompts-positive-positive"):
+        rows = pq.read_table(folder / f"{name}.parquet").to_pylist()
+        texts[name] = {row["study"]: row["report"] for row in rows if row["query"] == "image"}
+    assert texts["answers"] == texts["answers-prompts-positive-yes"] != texts["answers-prompts-positive-positive"]
+
+
 def test_shared_stages_are_trained_once(plan: Plan, asked: Reproduced) -> None:
     stages = sorted(path.name for path in (plan.out / "runs" / "shared").glob("*/*") if path.is_dir())
     # ChEX: four before the last; No-S: its own but for the encoders; without pretraining: those of ChEX.
