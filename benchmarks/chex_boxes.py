@@ -6,7 +6,8 @@
 
 Each fold of patients is answered by a model (recipe ``chex-boxes``) that has seen the boxes of the other four. Folds
 are those in which the audit tunes the scale of boxes. ``--model`` is the model to start from: in docs/results, that of
-the stage ``detector`` of ``rightlung train chex-small --out runs/chex``; by default, the shipped `chex`. It needs a GPU, or an hour.
+the stage ``detector`` of ``rightlung train chex-small --out runs/chex``; by default, the shipped `chex`. It needs a
+GPU, or an hour.
 """
 
 from __future__ import annotations
