@@ -105,9 +105,7 @@ class Measure:
         """Return one number for each row of counts ``(resamples, instances)``."""
         if self.aggregate is not None:
             return self.aggregate(columns, counts)
-        values = np.asarray(columns[self.columns[0]], np.float64)
-        there = ~np.isnan(values)
-        return _ratio(counts[:, there] @ values[there], counts[:, there].sum(axis=1))
+        return _mean_of(self.columns[0], columns, counts)
 
     def value(self, columns: Columns) -> float:
         """Return the number over all instances."""
@@ -191,6 +189,22 @@ def _median_rank(columns: Columns, counts: Floats) -> Floats:
     return median_rank(np.asarray(columns["rank"], np.float64), counts)
 
 
+def _once(aggregate: Aggregate) -> Aggregate:
+    """Return an aggregate over the queries whose report occurs once."""
+
+    def of_some(columns: Columns, counts: Floats) -> Floats:
+        once = np.asarray(columns[retrieval.ONCE], np.float64) == 1
+        return aggregate({name: np.asarray(values)[once] for name, values in columns.items()}, counts[:, once])
+
+    return of_some
+
+
+def _mean_of(name: str, columns: Columns, counts: Floats) -> Floats:
+    values = np.asarray(columns[name], np.float64)
+    there = ~np.isnan(values)
+    return _ratio(counts[:, there] @ values[there], counts[:, there].sum(axis=1))
+
+
 def _clinical(**options: Any) -> dict[str, Any]:
     aggregate = partial(texts.clinical, **options)
     return {"image_rows": texts.text_rows, "text_statistics": texts.label_columns, "aggregate": aggregate}
@@ -220,6 +234,8 @@ _COMPUTED: dict[str, dict[str, Any]] = {
     "sentence_map": {"box_statistics": boxes.sentence_columns},
     **{name: _RANKS for name in retrieval.RANKED if name != "rank"},
     "median_rank": _RANKS | {"aggregate": _median_rank},
+    **{f"{name}_once": _RANKS | {"aggregate": _once(partial(_mean_of, name))} for name in retrieval.RANKED[1:]},
+    "median_rank_once": _RANKS | {"aggregate": _once(_median_rank)},
     "map": _BOXES | {"aggregate": boxes.mean_average_precision},
     **{
         f"map@{100 * threshold:g}": _BOXES | {"aggregate": partial(boxes.mean_average_precision, place=place)}

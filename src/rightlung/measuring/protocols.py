@@ -144,9 +144,15 @@ _REGION_CLASSIFICATION = Protocol(
 )
 _REGION_EXPLANATION = replace(_WHOLE, name="chex-re", queries=("region",))
 _RETRIEVAL = Protocol(
-    "retrieval", (), ("recall@1", "recall@5", "recall@10", "median_rank"), queries=("image", "report"), resamples=250,
+    "retrieval", (),
+    (
+        "recall@1", "recall@5", "recall@10", "median_rank", "recall@1_once", "recall@5_once", "recall@10_once",
+        "median_rank_once",
+    ),
+    queries=("image", "report"), resamples=250,
     labels="studies with the same report, but for case and spaces, are relevant for each other",
-    averaging="mean over queries among all studies of the source; cosine of embeddings; ties in random order; "
+    averaging="mean over queries; an image's candidates are the distinct reports of the source, a report's all images; "
+    "cosine of embeddings; ties in random order; "
     "intervals by patient-clustered bootstrap (BCa)",
 )  # fmt: skip
 PROTOCOLS = Registry(
