@@ -2,8 +2,8 @@
 
 Reports repeat: "no acute findings" has many authors. So candidates are **distinct** texts (`TextPool`); an image with
 the same text as the query's is a hit and never a wrong answer; and texts that occur once are also scored alone, because
-only these cannot be guessed by their frequency. Every score has one value for each query, in the order of the images, so
-that models can be compared query by query (`rightlung.results.estimator.Estimator`, with the patients as clusters).
+only these cannot be guessed by their frequency. Every score has one value for each query, in the order of the images,
+so that models can be compared query by query (`rightlung.results.estimator.Estimator`, with the patients as clusters).
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ def score(
     ``pool_embeddings`` (texts of the pool, dimension) belong to the pool, which holds all own texts. An image's query
     has all texts of the pool as candidates. A text's query has all of ``images``; those with the same text are hits.
     `FREQUENT` answers every image with the most frequent training texts (default: those of the pool), `CHANCE` with the
-    pool in random order, and `IMAGES_BY_CHANCE` every text with the images in random order. With a ``correction``, `CORRECTED` adds the training texts' log frequency to the cosines.
+    pool in random order, and `IMAGES_BY_CHANCE` every text with the images in random order. With a ``correction``,
+    `CORRECTED` adds the training texts' log frequency to the cosines.
     """
     places = pool.places(texts)
     vectors, known = np.asarray(images), np.asarray(pool_embeddings)
