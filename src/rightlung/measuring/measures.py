@@ -24,7 +24,7 @@ from rightlung.scoring.clinical import GROUPS
 from rightlung.scoring.detection import IOU_THRESHOLDS, Detections
 from rightlung.scoring.language import corpus_bleu, corpus_meteor
 from rightlung.scoring.localisation import METRICS, score
-from rightlung.scoring.recognition import SortedScores
+from rightlung.scoring.recognition import SortedScores, one_of_classes
 from rightlung.scoring.retrieval import median_rank
 
 if TYPE_CHECKING:
@@ -185,6 +185,18 @@ def _average_precision(scores: Floats, labels: Floats, counts: Floats) -> Floats
     return SortedScores(scores, labels).average_precision(counts)
 
 
+def _one_of(columns: Columns, counts: Floats, place: int) -> Floats:
+    """Accuracy (place 0) or macro-F1 (1) of the finding with the highest score, if each image has one of them."""
+    (_, first, image), (names, finding) = (
+        np.unique(np.asarray(columns["study"]), return_index=True, return_inverse=True),
+        np.unique(np.asarray(columns["target"]), return_inverse=True),
+    )
+    scores, truth = np.full((len(first), len(names)), -np.inf), np.zeros((len(first), len(names)))
+    scores[image, finding] = np.asarray(columns["finding_score"], np.float64)
+    truth[image, finding] = np.asarray(columns["finding_label"], np.float64)
+    return one_of_classes(scores, truth, counts[:, first])[place]
+
+
 def _median_rank(columns: Columns, counts: Floats) -> Floats:
     return median_rank(np.asarray(columns["rank"], np.float64), counts)
 
@@ -220,6 +232,8 @@ _COMPUTED: dict[str, dict[str, Any]] = {
     "finding_auroc": {"image_rows": finding_rows, "aggregate": _over_findings(_auroc)},
     "finding_auroc_weighted": {"image_rows": finding_rows, "aggregate": _over_findings(_auroc, weighted=True)},
     "finding_average_precision": {"image_rows": finding_rows, "aggregate": _over_findings(_average_precision)},
+    "class_accuracy": {"image_rows": finding_rows, "aggregate": partial(_one_of, place=0)},
+    "class_macro_f1": {"image_rows": finding_rows, "aggregate": partial(_one_of, place=1)},
     "finding_mcc": {"image_rows": finding_rows, "aggregate": _over_findings(matthews)},
     **{f"bleu_{n}": _BLEU | {"aggregate": partial(corpus_bleu, order=n)} for n in range(1, 5)},
     "rouge_l": _TEXT | {"text_statistics": texts.rouge_columns},

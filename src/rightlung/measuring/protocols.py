@@ -127,6 +127,10 @@ _WRONG_LUNG = Protocol(
     decimals=5,
 )  # fmt: skip
 _CLASSIFICATION = Protocol("classification", (), ("finding_auroc", "finding_average_precision", "finding_mcc"))
+_ONE_OF_CLASSES = Protocol(
+    "one-of-classes", (), ("class_accuracy", "class_macro_f1", "finding_auroc", "finding_average_precision"),
+    resamples=250, labels="each image shows exactly one of the classes; images are chosen by the seed 0 and their ids",
+)  # fmt: skip
 _REPORTS = Protocol("reports", (), ("bleu_1", "bleu_4"))
 _UNCERTAIN_NEGATIVE = "rule labeller; uncertain and blank are negative"
 _TEXTS = (
@@ -159,7 +163,7 @@ PROTOCOLS = Registry(
     "protocol",
     (
         _AUDIT, _WRONG_LUNG, _CLASSIFICATION, _REPORTS, _R2GEN, _WHOLE, _SENTENCE_GROUNDING, _DETECTION,
-        _REGION_CLASSIFICATION, _REGION_EXPLANATION, _RETRIEVAL,
+        _REGION_CLASSIFICATION, _REGION_EXPLANATION, _RETRIEVAL, _ONE_OF_CLASSES,
     ),
 )  # fmt: skip
 find_protocol = PROTOCOLS.find
