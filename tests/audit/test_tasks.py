@@ -99,13 +99,14 @@ def test_tuning_on_the_patients_that_are_measured_is_refused_or_listed(
 
 @pytest.mark.usefixtures("no_java")
 def test_every_task_of_a_source_that_has_the_targets(tmp_path: Path) -> None:
-    done = run(tmp_path, [*TASKS])
+    done = run(tmp_path, [*TASKS], train=Ward(20, "taught", first=100))
     tasks = done.result["tasks"]
     assert done.result["missing"] == {}
     assert done.result["problems"] == []
     assert tasks["grounding"]["box_miou"] == pytest.approx(1.0)
     assert tasks["grounding"]["sentence_map"] == pytest.approx(1.0)
     assert tasks["classification"]["finding_auroc"] == pytest.approx(1.0)
+    assert tasks["probe"]["finding_auroc"] == pytest.approx(1.0)
     for way in ("regions", "finding-boxes"):
         found = tasks["region-classification"][way]
         assert found["finding_auroc"] == pytest.approx(1.0)

@@ -193,3 +193,14 @@ def test_what_makes_no_sense_of_tasks_is_said(call: Run, options: list[str], exp
     done = call("audit", "starter", SOURCE, "--out", "out", *options)
     assert done.returncode == 2
     assert expected in done.stderr
+
+
+def test_a_linear_probe_of_a_model_learns_from_another_source(call: Run) -> None:
+    train = "phantom?count=8&seed=4&size=64"
+    options = ("--probe", "five-epochs", "--label-share", "0.9", "--resamples", "100", "--cases", "0", "--out", "out")
+    result = found(call("audit", "starter", SOURCE, "--task", "probe", "--train", train, *options, "--json"))
+    assert result["train"] == train
+    assert 0 <= result["tasks"]["probe"]["finding_auroc"] <= 1
+    assert "5 epochs" in result["tasks"]["probe"]["protocol"]["labels"]
+    assert "labels of 90 %" in result["tasks"]["probe"]["protocol"]["labels"]
+    assert "--train applies to --task probe only" in call("audit", "starter", SOURCE, "--train", train).stderr

@@ -40,10 +40,8 @@ def test_the_logistic_regression_is_scikit_learns_on_standardised_features() -> 
     held_out = first_patients(PATIENTS, 0.1, 0, "validation")
     losses = {}
     for strength in (1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2):
-        model = LogisticRegression(C=strength, max_iter=1000).fit(
-            scaled[known & ~held_out], labels[known & ~held_out, 0]
-        )
-        held = known & held_out
+        kept, held = known & ~held_out, known & held_out
+        model = LogisticRegression(C=strength, max_iter=1000).fit(scaled[kept], labels[kept, 0])
         right = model.predict_proba(scaled[held])[np.arange(held.sum()), labels[held, 0].astype(int)]
         losses[strength] = -np.log(right).mean()
     assert found.chosen["edema"] == pytest.approx(min(losses, key=losses.__getitem__))
@@ -57,7 +55,12 @@ def test_five_epochs_at_the_papers_rate_barely_move_and_a_higher_rate_learns() -
     start = fit_probe(FEATURES, LABELS, PATIENTS, ["edema", "mass"], ProbeSettings("five-epochs", learning_rate=1e-12))
     # AdamW moves a weight by at most about the rate in each of the 45 steps.
     assert 0 < np.abs(paper.weight - start.weight).max() < 45 * 1e-5 * 1.5
-    assert roc_auc_score(LABELS[:, 0], probabilities(taught)[:, 0]) > 0.85
+    first, last, best = (
+        roc_auc_score(LABELS[:, 0], probabilities(one)[:, 0])
+        for one in (start, taught, fit_probe(FEATURES, LABELS, PATIENTS, ["edema", "mass"]))
+    )
+    assert first + 0.1 < last
+    assert best - 0.1 < last
     assert 1 <= taught.chosen["epoch"] <= 5
     again = fit_probe(FEATURES, LABELS, PATIENTS, ["edema", "mass"], ProbeSettings("five-epochs"))
     assert (again.weight == paper.weight).all()

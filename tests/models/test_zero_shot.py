@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from rightlung.models.zero_shot import PromptClassifier, prompt_ensemble
 class Plane:
     """Embeds an image as its first two pixels, and texts by a table."""
 
-    texts = {"a": (1.0, 0.0), "b": (0.0, 2.0), "c": (3.0, 4.0)}
+    texts: ClassVar = {"a": (1.0, 0.0), "b": (0.0, 2.0), "c": (3.0, 4.0)}
 
     def encode_image(self, images: Sequence[Any]) -> Any:
         return np.array([image[0, :2] for image in images], np.float32)
@@ -40,9 +40,8 @@ def test_a_class_is_the_mean_of_its_unit_prompts() -> None:
 def test_a_score_does_not_depend_on_the_other_images() -> None:
     model = PromptClassifier(Plane(), {"edema": ["a"], "mass": ["b"]})
     others = [IMAGE, *np.random.default_rng(0).random((5, 1, 2)).astype(np.float32)]
-    assert (
-        model.classify(others, ["edema", "mass"])[0].tolist() == model.classify([IMAGE], ["edema", "mass"])[0].tolist()
-    )
+    alone, among = (model.classify(images, ["edema", "mass"])[0].tolist() for images in ([IMAGE], others))
+    assert alone == among
 
 
 def test_prompts_alone_prefer_a_class() -> None:

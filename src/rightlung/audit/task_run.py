@@ -115,7 +115,7 @@ class TaskRun:
     overwrite: bool = False
     cases: int = CASES
     """Number of best, middle and worst cases to draw of each part."""
-    train: str | None = None
+    train: str | Source | None = None
     """The source that a linear probe learns from."""
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     missing_labels: str = "unknown"
@@ -163,9 +163,8 @@ class TaskRun:
 
     def _probe(self, part: TaskPart, known: Known) -> LinearProbe:
         """Return a linear probe of the model, fitted on the training source."""
-        if self.train is None:
-            raise InputError("a linear probe needs images to learn from: give their source by --train")
-        source = open_source(self.train)
+        assert self.train is not None, "checked before"
+        source = open_source(self.train) if isinstance(self.train, str) else self.train
         taught = self.known(part, source)
         if taught is None:
             raise InputError(f"{source.address} lacks {part.needs}")
@@ -184,7 +183,7 @@ class TaskRun:
             method="embed", model_name=self.name, batch_size=self.batch_size, overwrite=self.overwrite, progress=tell,
         )  # fmt: skip
         weights = fit_probe(*labelled_embeddings(open_predictions(summary.folder), taught, classes), self.probe)
-        self.problems += [f"linear probe: {name} has one class only in {self.train}" for name in weights.left_out]
+        self.problems += [f"linear probe: {name} has one class only in {source.address}" for name in weights.left_out]
         return LinearProbe(self.what, weights)
 
     def tuned(self, part: TaskPart, known: Known, predictions: Predictions) -> Tuned:
@@ -354,8 +353,11 @@ def audit_tasks(
         raise InputError(
             f"--tune {run.tune} needs a model to ask about it; with predictions, use --tune cross-validate"
         )
-    if isinstance(what, Predictions) and any(part.task == "probe" for part in parts_of(tasks)):
+    probed = any(part.task == "probe" for part in parts_of(tasks))
+    if probed and isinstance(what, Predictions):
         raise InputError("--task probe needs a model whose embeddings it learns from, not predictions")
+    if probed and run.train is None:
+        raise InputError("--task probe needs images to learn from: give their source by --train")
     with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
         found: list[PartResult] = []
         missing: dict[str, str] = {}
@@ -396,7 +398,7 @@ def _result(run: TaskRun, found: Sequence[PartResult], missing: Mapping[str, str
         "model": model,
         "source": run.source.address,
         "tune": run.tune,
-        "train": run.train,
+        "train": run.train if run.train is None or isinstance(run.train, str) else run.train.address,
         "counts": {"studies": len({row["study"] for row in rows}), "patients": len({row["patient"] for row in rows})},
         "tasks": tasks,
         "missing": dict(missing),

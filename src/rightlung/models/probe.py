@@ -139,10 +139,12 @@ def _logistic(features: Floats, labels: Floats, held_out: NDArray[np.bool_]) -> 
     mean, std = features.mean(axis=0), features.std(axis=0)
     scaled = (features - mean) / np.where(std > 0, std, 1.0)
 
+    model = LogisticRegression(max_iter=10_000, warm_start=True)  # from one strength to the next
+
     def fitted(strength: float, rows: NDArray[np.bool_]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # one that did not converge is no result
-            return LogisticRegression(C=strength, max_iter=10_000).fit(scaled[rows], labels[rows])
+            return model.set_params(C=strength).fit(scaled[rows], labels[rows])
 
     def loss(strength: float) -> float:
         logits = fitted(strength, ~held_out).decision_function(scaled[held_out])
@@ -150,7 +152,7 @@ def _logistic(features: Floats, labels: Floats, held_out: NDArray[np.bool_]) -> 
 
     # Without held-out labels, the strongest prior but one: few labels say little.
     strength = min(STRENGTHS, key=loss) if held_out.any() else STRENGTHS[1]
-    model = fitted(strength, np.ones(len(labels), bool))
+    fitted(strength, np.ones(len(labels), bool))
     weight = model.coef_[0] / np.where(std > 0, std, 1.0)
     return weight, float(model.intercept_[0] - weight @ mean), strength
 
