@@ -10,7 +10,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from rightlung.core import InputError
-from rightlung.models.probe import HEADS, LinearProbe, ProbeSettings, first_patients, fit_probe, warm_cosine
+from rightlung.models.probe import (
+    HEADS,
+    LinearProbe,
+    ProbeSettings,
+    ProbeWeights,
+    first_patients,
+    fit_probe,
+    warm_cosine,
+)
 
 CHANCE = np.random.default_rng(0)
 FEATURES = CHANCE.normal(size=(600, 6)) * [1, 5, 0.1, 1, 1, 0] + 3  # the last one is constant
@@ -18,13 +26,13 @@ LABELS = (CHANCE.random((600, 2)) < 1 / (1 + np.exp(-(FEATURES[:, :2] - 3) * [2.
 PATIENTS = [f"p{n // 2}" for n in range(600)]
 
 
-def probabilities(weights: object) -> np.ndarray:
+def probabilities(weights: ProbeWeights) -> np.ndarray:
     class Given:
         def encode_image(self, images: list[np.ndarray]) -> np.ndarray:
             return np.array([image[0] for image in images])
 
-    probe = LinearProbe(Given(), weights)  # type: ignore[arg-type]
-    return probe.classify([row[None] for row in FEATURES], ["edema", "mass"])  # type: ignore[arg-type]
+    probe = LinearProbe(Given(), weights)
+    return probe.classify([row[None] for row in FEATURES], ["edema", "mass"])
 
 
 def test_the_logistic_regression_is_scikit_learns_on_standardised_features() -> None:

@@ -101,7 +101,7 @@ def test_faiss_returns_what_the_matrix_product_returns(monkeypatch: pytest.Monke
     products = _cosines(queries, candidates).round(9).tolist()
     expected = [[n for _, n in sorted((-cosine, n) for n, cosine in enumerate(row))[:7]] for row in products]
     for backend in ("matrix", "faiss"):
-        ids, cosines = nearest(queries, candidates, 7, backend)  # type: ignore[arg-type]
+        ids, cosines = nearest(queries, candidates, 7, backend)
         assert ids.tolist() == expected
         assert cosines[30] == pytest.approx(np.ones(7))
     assert expected[30] == [5, 100, 101, 102, 103, 104, 105]

@@ -15,12 +15,12 @@ from rightlung.core.errors import InputError, check_known
 from rightlung.lexicon import REGIONS
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import Protocol, Targets, find_protocol
-from rightlung.measuring.retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE
 from rightlung.measuring.selections import find_selection, missing_as_negative, select
 from rightlung.measuring.targets import StudyLabels
 from rightlung.models.probe import HEADS
 from rightlung.predictions import IMAGE_QUERY
 from rightlung.predictions.prediction import PHRASE_QUERY, REPORT_QUERY, box_query, region_name_query
+from rightlung.scoring.text_retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE
 
 CARDIOMEGALY, SELECTED = "cardiomegaly", "classification"
 TOP_CLASSES: Mapping[str, int] = {"vindr": 15}

@@ -178,10 +178,10 @@ def _five_epochs(
 
     best = (math.inf, 0, weight.detach().clone(), bias.detach().clone())
     for epoch in range(1, settings.epochs + 1):
-        for rows in train[torch.randperm(len(train), generator=chance)].split(settings.batch_size):
+        for rows in torch.split(train[torch.randperm(len(train), generator=chance)], settings.batch_size):
             if not truth[rows].isnan().all():
                 optimiser.zero_grad()
-                loss(rows).backward()
+                torch.autograd.backward(loss(rows))
                 optimiser.step()
             schedule.step()
         with torch.no_grad():

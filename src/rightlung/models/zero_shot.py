@@ -80,7 +80,7 @@ class PromptClassifier:
         self._place = {canonical_finding(name): place for place, name in enumerate(prompts)}
         vectors = [unit_vectors(embedder.encode_text(list(texts))).mean(axis=0) for texts in prompts.values()]
         self.classes = unit_vectors(vectors) if mean == "unit" else np.array(vectors)
-        self.image = None if image is None else unit_vectors([image])[0]
+        self.image = None if image is None else unit_vectors(np.asarray(image)[None])[0]
 
     def knows(self, finding: str) -> bool:
         """Return whether the finding has prompts."""

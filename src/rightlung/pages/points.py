@@ -47,7 +47,9 @@ def point_figure(
             lines.append(Line2D([], [], linestyle="", marker=shape, color=COLOURS["ink"], label=kind))
             for group, hue in hues.items():
                 chosen = np.array([pair == (group, kind) for pair in zip(groups, kinds, strict=True)])
-                axes.scatter(*places[chosen].T, s=14, marker=shape, color=hue, alpha=0.6, linewidths=0.8)
+                axes.scatter(
+                    places[chosen, 0], places[chosen, 1], s=14, marker=shape, color=hue, alpha=0.6, linewidths=0.8
+                )
         axes.legend(handles=lines, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5)
         return drawing
 
