@@ -14,7 +14,7 @@ from rightlung.audit import audit_tasks
 from rightlung.audit.tasks import parts_of
 from rightlung.core import InputError, Polarity, Study
 from rightlung.measuring.measures import find_measure
-from rightlung.models.probe import ProbeSettings
+from rightlung.models.probe import HEADS, ProbeSettings
 from rightlung.results.estimate import BootstrapSettings
 from tests.audit.oracle import BoxesOnly, Oracle, Ward
 
@@ -67,6 +67,15 @@ def test_a_selection_that_a_source_cannot_fill_is_refused(tmp_path: Path) -> Non
         parts_of(["classification:3x3"])
 
 
+def test_probes_are_named_by_head_and_share() -> None:
+    (part,) = parts_of(["probe:cxr-8:2.5%"])
+    assert (part.findings, part.share, part.slug) == (HEADS["cxr-8"], 0.025, "probe-cxr-8-2.5-percent")
+    with pytest.raises(InputError, match="head or share of a linear probe 'cxr8'; did you mean 'cxr-8'"):
+        parts_of(["probe:cxr8"])
+    with pytest.raises(InputError, match="above 0 and at most 100 %"):
+        parts_of(["probe:120%"])
+
+
 def test_missing_labels_can_count_as_negative(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="known not to have"):
         audit_tasks(Guesser(), Singles(60), tmp_path / "a", ["classification"], settings=QUICK)
@@ -96,11 +105,10 @@ def test_a_probe_learns_what_the_embedding_holds(tmp_path: Path) -> None:
     assert found["by_class"]["cardiomegaly"]["blind-constant"]["estimate"] == 0.5
     assert "logistic regression to convergence" in found["protocol"]["labels"]
     assert done.result["train"] == "taught"
-    paper = audit_tasks(
-        Oracle(), Ward(), tmp_path / "b", ["probe"], settings=QUICK, train=taught,
-        probe=ProbeSettings("five-epochs", share=0.5),
-    )  # fmt: skip
-    labels = paper.result["tasks"]["probe"]["protocol"]["labels"]
+    tasks, paper = ["probe:50%", "probe:40%"], ProbeSettings("five-epochs")
+    done = audit_tasks(Oracle(), Ward(), tmp_path / "b", tasks, settings=QUICK, train=taught, probe=paper)
+    assert [*done.result["tasks"]["probe"]] == ["50%", "40%"]
+    labels = done.result["tasks"]["probe"]["50%"]["protocol"]["labels"]
     assert labels.endswith(
         "5 epochs, the one with the lowest loss on 10 % of the training patients; labels of 50 % of them"
     )

@@ -205,10 +205,10 @@ def test_a_linear_probe_of_a_model_learns_from_another_source(call: Run, tmp_pat
         "        return np.ones((len(texts), 2), np.float32)\n"
     )
     train = "phantom?count=8&seed=4&size=64"
-    options = ("--probe", "five-epochs", "--label-share", "0.9", "--resamples", "100", "--cases", "0", "--out", "out")
-    result = found(call("audit", "eyes:Eyes", SOURCE, "--task", "probe", "--train", train, *options, "--json"))
+    options = ("--probe", "five-epochs", "--resamples", "100", "--cases", "0", "--out", "out")
+    result = found(call("audit", "eyes:Eyes", SOURCE, "--task", "probe:90%", "--train", train, *options, "--json"))
     assert result["train"] == train
-    assert 0 <= result["tasks"]["probe"]["finding_auroc"] <= 1
-    assert "5 epochs" in result["tasks"]["probe"]["protocol"]["labels"]
-    assert "labels of 90 %" in result["tasks"]["probe"]["protocol"]["labels"]
+    assert 0 <= result["tasks"]["probe"]["90%"]["finding_auroc"] <= 1
+    assert "5 epochs" in result["tasks"]["probe"]["90%"]["protocol"]["labels"]
+    assert "labels of 90 %" in result["tasks"]["probe"]["90%"]["protocol"]["labels"]
     assert "--train applies to --task probe only" in call("audit", "eyes:Eyes", SOURCE, "--train", train).stderr

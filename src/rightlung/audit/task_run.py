@@ -161,6 +161,9 @@ class TaskRun:
             return self.what
         return SimilarityEmbedder(self.what, [one.report or "" for one in known.asked.queries.values()])
 
+    def _probing(self, part: TaskPart) -> ProbeSettings:
+        return replace(self.probe, share=part.share)
+
     def _probe(self, part: TaskPart, known: Known) -> LinearProbe:
         """Return a linear probe of the model, fitted on the training source."""
         assert self.train is not None, "checked before"
@@ -182,7 +185,9 @@ class TaskRun:
             self.what, source, self.folder / "embeddings-probe-train", queries=("image",), only=taught.asked.queries,
             method="embed", model_name=self.name, batch_size=self.batch_size, overwrite=self.overwrite, progress=tell,
         )  # fmt: skip
-        weights = fit_probe(*labelled_embeddings(open_predictions(summary.folder), taught, classes), self.probe)
+        weights = fit_probe(
+            *labelled_embeddings(open_predictions(summary.folder), taught, classes), self._probing(part)
+        )
         self.problems += [f"linear probe: {name} has one class only in {source.address}" for name in weights.left_out]
         return LinearProbe(self.what, weights)
 
@@ -230,7 +235,7 @@ class TaskRun:
         if part.method == "classify" and self.missing_labels != "unknown":
             protocol = replace(protocol, labels=f"{protocol.labels}; missing labels are {self.missing_labels}")
         if part.task == "probe":
-            protocol = replace(protocol, labels=f"{protocol.labels}; {self.probe.sentence()}")
+            protocol = replace(protocol, labels=f"{protocol.labels}; {self._probing(part).sentence()}")
         answered = {(key.study, key.query) for key in predictions.keys()}  # noqa: SIM118  (not a mapping)
         keys = [key for key in known.asked.queries if key in answered]
         if not keys:

@@ -7,6 +7,7 @@ Anatomical regions can also be asked about by name (Table 5).
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,8 @@ from rightlung.predictions import IMAGE_QUERY
 from rightlung.predictions.prediction import PHRASE_QUERY, REPORT_QUERY, box_query, region_name_query
 from rightlung.scoring.text_retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE
 
-CARDIOMEGALY, SELECTED = "cardiomegaly", "classification"
+CARDIOMEGALY, SELECTED, PROBE = "cardiomegaly", "classification", "probe"
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)%")
 TOP_CLASSES: Mapping[str, int] = {"vindr": 15}
 """Sources of which only the most frequent classes are detected, by scheme (E.2)."""
 
@@ -51,11 +53,14 @@ class TaskPart:
     """Name of the selection of images (`rightlung.measuring.selections`) that is measured."""
     findings: tuple[str, ...] = ()
     """The findings that are asked for, if not all of the source."""
+    share: float = 1.0
+    """Share of the training patients whose labels a linear probe learns from."""
 
     @property
     def slug(self) -> str:
         """The name of the part in files."""
-        return self.task if self.name == self.task else f"{self.task}-{self.name}"
+        name = self.name.replace(":", "-").replace("%", "-percent")
+        return self.task if name == self.task else f"{self.task}-{name}"
 
     @property
     def asked_method(self) -> str:
@@ -80,7 +85,6 @@ _ONE_OF = (
 )
 _RETRIEVAL, _RECALLS = find_protocol("retrieval"), ("recall@1", "recall@5", "recall@10")
 _LABELS = "a finding that some images have and others are known not to have"
-_PROBE = replace(find_protocol("classification"), name="probe", resamples=250)
 _F1 = ("meteor", "micro_f1_14", "macro_f1_14", "sided_f1")
 _PARTS = (
     TaskPart("grounding", "grounding", "Sentence grounding", "ground", "phrases", find_protocol("chex-sg"),
@@ -89,13 +93,9 @@ _PARTS = (
          "boxes of findings", "map"),
     TaskPart("classification", "classification", "Classification of images", "classify", "image",
          find_protocol("classification"), ("finding_auroc",), _LABELS, "finding_auroc"),
-    TaskPart("probe", "probe", "Linear probe", "classify", "image", _PROBE, ("finding_auroc",), _LABELS,
+    TaskPart(PROBE, PROBE, "Linear probe", "classify", "image",
+         replace(find_protocol("classification"), name=PROBE, resamples=250), ("finding_auroc",), _LABELS,
          "finding_auroc"),
-    *(
-        TaskPart("probe", head, f"Linear probe, {head}", "classify", "image", _PROBE, ("finding_auroc",), _LABELS,
-             "finding_auroc", on_demand=True, findings=findings)
-        for head, findings in HEADS.items()
-    ),
     TaskPart("region-classification", "regions", "Classification of anatomical regions", "classify", "regions", _RC,
          ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent",
          "finding_auroc"),
@@ -135,8 +135,8 @@ def parts_of(tasks: Sequence[str]) -> list[TaskPart]:
     wanted, selected = set(), []
     for given in dict.fromkeys(tasks):
         task, colon, part = given.partition(":")
-        if task == SELECTED and colon:
-            selected.append(_of_selection(part))
+        if task in (SELECTED, PROBE) and colon:
+            selected.append(_of_selection(part) if task == SELECTED else _of_probe(part))
             continue
         name = f"{ALIASES.get(task, task)}{colon}{part}"
         check_known("task", name, (*TASKS, *named) if colon else (*TASKS, *ALIASES))
@@ -154,6 +154,20 @@ def _of_selection(name: str) -> TaskPart:
     protocol = replace(find_protocol("one-of-classes"), name=f"one-of-classes-{name}")
     return TaskPart(SELECTED, name, title, "classify", "image", protocol, ("class_accuracy", "class_macro_f1"),
         "findings", "finding_auroc", multiclass=True, selection=name)  # fmt: skip
+
+
+def _of_probe(name: str) -> TaskPart:
+    """Return the probe of a head of `HEADS`, of a share of the labels (``10%``), or of both (``cxr-8:10%``)."""
+    (part,) = parts_of([PROBE])
+    for one in name.split(":"):
+        if share := _PERCENT.fullmatch(one):
+            part = replace(part, share=float(share[1]) / 100)
+        else:
+            check_known("head or share of a linear probe", one, (*HEADS, "1%", "10%"))
+            part = replace(part, findings=HEADS[one])
+    if not 0 < part.share <= 1:
+        raise InputError(f"task {PROBE}:{name}: the share of the labels must be above 0 and at most 100 %")
+    return replace(part, name=name, title=f"{part.title}, {name.replace(':', ', ')}")
 
 
 def labelled(part: TaskPart, targets: Targets, missing_labels: str = "unknown") -> Targets:

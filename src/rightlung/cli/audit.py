@@ -95,13 +95,12 @@ def run_tasks(
     train: str | None = None,
     missing_labels: str = "unknown",
     probe: str = "logistic",
-    label_share: float = 1.0,
 ) -> None:
     """Audit tasks of a model, or of a predictions file."""
     given = None if boxes is None else BoxSettings.parse(boxes)
     options: dict[str, Any] = {"boxes": given, "tune": tune, "settings": settings, "cases": cases}
     options |= {"train": train, "missing_labels": missing_labels}
-    options |= {"probe": ProbeSettings(probe, label_share)}  # type: ignore[arg-type]
+    options |= {"probe": ProbeSettings(probe)}  # type: ignore[arg-type]
     with ProgressBars(say) as tell:
         asked: Any
         if is_predictions(what):

@@ -85,7 +85,6 @@ TUNE_HELP = (
 )
 TRAIN_HELP = "With --task probe: source that the linear probe learns from; no patient of SOURCE may be in it."
 PROBE_HELP = "With --task probe: logistic (regression to convergence) or five-epochs (eCLIP's protocol)."
-SHARE_HELP = "With --task probe: share of the training patients whose labels are used."
 MISSING_HELP = (
     "With --task classification or probe: whether a finding that an image's labels lack is unknown or, if other images "
     "have it, negative."
@@ -140,7 +139,6 @@ def audit(
     tune: Annotated[str | None, _opt(TUNE_HELP, "SOURCE|cross-validate")] = None,
     train: Annotated[str | None, _opt(TRAIN_HELP, "SOURCE")] = None,
     probe: Annotated[str, _opt(PROBE_HELP, "PROTOCOL")] = "logistic",
-    label_share: Annotated[float, _opt(SHARE_HELP, "SHARE")] = 1.0,
     missing_labels: Annotated[str, _opt(MISSING_HELP, "unknown|negative")] = "unknown",
     prior_source: Annotated[str | None, _opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
     condition: Probes = None,
@@ -170,7 +168,7 @@ def audit(
         run_tasks(
             what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
             batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite, train=train,
-            missing_labels=missing_labels, probe=probe, label_share=label_share,
+            missing_labels=missing_labels, probe=probe,
         )  # fmt: skip
         return
     check_no_task_options(boxes, tune, train)
