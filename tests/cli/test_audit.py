@@ -193,3 +193,22 @@ def test_what_makes_no_sense_of_tasks_is_said(call: Run, options: list[str], exp
     done = call("audit", "starter", SOURCE, "--out", "out", *options)
     assert done.returncode == 2
     assert expected in done.stderr
+
+
+def test_a_linear_probe_of_a_model_learns_from_another_source(call: Run, tmp_path: Path) -> None:
+    (tmp_path / "eyes.py").write_text(
+        "import numpy as np\n\n"
+        "class Eyes:\n"
+        "    def encode_image(self, images):\n"
+        "        return np.array([[image.mean(), image.std()] for image in images], np.float32)\n\n"
+        "    def encode_text(self, texts):\n"
+        "        return np.ones((len(texts), 2), np.float32)\n"
+    )
+    train = "phantom?count=8&seed=4&size=64"
+    options = ("--probe", "five-epochs", "--resamples", "100", "--cases", "0", "--out", "out")
+    result = found(call("audit", "eyes:Eyes", SOURCE, "--task", "probe:90%", "--train", train, *options, "--json"))
+    assert result["train"] == train
+    assert 0 <= result["tasks"]["probe"]["90%"]["finding_auroc"] <= 1
+    assert "5 epochs" in result["tasks"]["probe"]["90%"]["protocol"]["labels"]
+    assert "labels of 90 %" in result["tasks"]["probe"]["90%"]["protocol"]["labels"]
+    assert "--train applies to --task probe only" in call("audit", "eyes:Eyes", SOURCE, "--train", train).stderr

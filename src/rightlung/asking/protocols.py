@@ -69,7 +69,8 @@ def calls_of(
     compares = not matches and isinstance(model, base.RegionGrounder)
     # What a text finds is classified on demand, too: nobody expects findings of every phrase.
     by_text = method == "classify" and classifies and _takes(model, "queries")
-    multiclass = method == "classify-multiclass" and classifies and _takes(model, "boxes")
+    multiclass = method == "classify-multiclass" and classifies
+    one_of = partial(_classify, model, findings, multiclass=True)
     embeds = isinstance(model, base.Embedder) and (embeddings or method == "embed")
     described: set[QueryKind] = {"phrase", "box", "phrase+box"}
     calls: list[tuple[str, bool, Call, set[QueryKind]]] = [
@@ -79,7 +80,8 @@ def calls_of(
         ("classify", classifies and _takes(model, "boxes"), partial(_classify, model, findings), {"box"}),
         ("classify", by_text, partial(_classify, model, findings), {"phrase", "phrase+box"}),
         ("classify", classifies, partial(_classify, model, findings), {"image"}),
-        ("classify-multiclass", multiclass, partial(_classify, model, findings, multiclass=True), {"box"}),
+        ("classify-multiclass", multiclass and _takes(model, "boxes"), one_of, {"box"}),
+        ("classify-multiclass", multiclass, one_of, {"image"}),
         ("detect", detects, partial(_detect, model, findings, boxes), {"image"}),
         ("describe", isinstance(model, base.Describer), partial(_describe, model), described),
         ("report", isinstance(model, base.Reporter), partial(_report, model), {"image"}),

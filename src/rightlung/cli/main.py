@@ -17,10 +17,13 @@ from rightlung.cli.options import (
     BOXES_HELP,
     CASES_HELP,
     FINDINGS_HELP,
+    MISSING_HELP,
+    PROBE_HELP,
     QUERY_HELP,
     REGIONS_HELP,
     RESAMPLES_HELP,
     TASK_HELP,
+    TRAIN_HELP,
     TUNE_HELP,
     BootstrapSeed,
     Device,
@@ -103,6 +106,9 @@ def audit(
     task: Annotated[Texts, opt(TASK_HELP, "TASK")] = None,
     boxes: Annotated[str | None, opt(BOXES_HELP, "RULE")] = None,
     tune: Annotated[str | None, opt(TUNE_HELP, "SOURCE|cross-validate")] = None,
+    train: Annotated[str | None, opt(TRAIN_HELP, "SOURCE")] = None,
+    probe: Annotated[str, opt(PROBE_HELP, "PROTOCOL")] = "logistic",
+    missing_labels: Annotated[str, opt(MISSING_HELP, "unknown|negative")] = "unknown",
     prior_source: Annotated[str | None, opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
     condition: Probes = None,
     device: Device = None,
@@ -130,10 +136,11 @@ def audit(
             )
         run_tasks(
             what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
-            batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite,
+            batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite, train=train,
+            missing_labels=missing_labels, probe=probe,
         )  # fmt: skip
         return
-    check_no_task_options(boxes, tune)
+    check_no_task_options(boxes, tune, train)
     settings = BootstrapSettings(resamples or 10_000, level, seed)
     shown = 6 if cases is None else cases
     run(what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json)

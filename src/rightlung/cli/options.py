@@ -23,8 +23,8 @@ Texts = list[str] | None
 FINDINGS_HELP = "Ask for the 14 findings; positive (default): keep only those that are more likely than not."
 REGIONS_HELP = "Ask for the 15 regions; positive (default): keep only those that show a finding."
 TASK_HELP = (
-    "Task to measure (repeatable): grounding, detection, classification, region-classification, region-description, "
-    "retrieval or report; TASK:PART for one part. Default: the audit of heatmaps."
+    "Task to measure (repeatable): grounding, detection, classification, probe, region-classification, "
+    "region-description, retrieval or report; TASK:PART for one part. Default: the audit of heatmaps."
 )
 BOXES_HELP = (
     "With --task: post-processing of predicted boxes: merge (the boxes of a class become one), nms=IOU or none. "
@@ -33,6 +33,12 @@ BOXES_HELP = (
 TUNE_HELP = (
     "With --task: tune the scale of boxes for each class on another source, or by cross-validation over the patients "
     "of SOURCE. Default: no scaling."
+)
+TRAIN_HELP = "With --task probe: source that the linear probe learns from; no patient of SOURCE may be in it."
+PROBE_HELP = "With --task probe: logistic (regression to convergence) or five-epochs (eCLIP's protocol)."
+MISSING_HELP = (
+    "With --task classification or probe: whether a finding that an image's labels lack is unknown or, if other images "
+    "have it, negative."
 )
 RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
 CASES_HELP = "Number of best cases, and of worst cases, to draw. Default: 6; with --task, 4."
