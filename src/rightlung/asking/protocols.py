@@ -68,15 +68,15 @@ def calls_of(
     detects = isinstance(model, base.Detector) or (method == "detect" and isinstance(model, base.Grounder))
     compares = not matches and isinstance(model, base.RegionGrounder)
     # What a text finds is classified on demand, too: nobody expects findings of every phrase.
-    by_text = method == "classify" and classifies and _takes(model, "queries")
-    multiclass = method == "classify-multiclass" and classifies and _takes(model, "boxes")
+    by_text = method == "classify" and classifies and _takes(model.classify, "queries")
+    multiclass = method == "classify-multiclass" and classifies and _takes(model.classify, "boxes")
     embeds = isinstance(model, base.Embedder) and (embeddings or method == "embed")
     described: set[QueryKind] = {"phrase", "box", "phrase+box"}
     calls: list[tuple[str, bool, Call, set[QueryKind]]] = [
         ("ground", grounds, partial(_ground, model, boxes), {"phrase"}),
         ("similarity", matches, partial(_compare, model), {"phrase"}),
         ("similarity", compares, partial(_compare_regions, model), {"phrase"}),
-        ("classify", classifies and _takes(model, "boxes"), partial(_classify, model, findings), {"box"}),
+        ("classify", classifies and _takes(model.classify, "boxes"), partial(_classify, model, findings), {"box"}),
         ("classify", by_text, partial(_classify, model, findings), {"phrase", "phrase+box"}),
         ("classify", classifies, partial(_classify, model, findings), {"image"}),
         ("classify-multiclass", multiclass, partial(_classify, model, findings, multiclass=True), {"box"}),
@@ -129,7 +129,7 @@ def _classify(
 ) -> list[Answer]:
     """Classify whole images, or what one box or text asks for in each; all questions are of one kind."""
     images, queries = [one.image for one in some], [one.query for one in some]
-    given: dict[str, Any] = {"multiclass": True} if multiclass and _takes(model, "multiclass") else {}
+    given: dict[str, Any] = {"multiclass": True} if multiclass and _takes(model.classify, "multiclass") else {}
     if queries[0].phrase is not None:
         given["queries"] = queries
     elif queries[0].box is not None:
@@ -177,7 +177,11 @@ def _describe(model: base.Describer, some: Sequence[ImageQuestion]) -> list[Answ
 
 def _report(model: base.Reporter, some: Sequence[ImageQuestion]) -> list[Answer]:
     found: list[Answer] = []
-    for report in _checked(model.report([one.image for one in some]), some, Report, "report"):
+    # A model that retrieves reports must know the patient, whose own report is no answer.
+    given: dict[str, Any] = {}
+    if _takes(model.report, "patients"):
+        given["patients"] = [one.question.patient for one in some]
+    for report in _checked(model.report([one.image for one in some], **given), some, Report, "report"):
         text = report.text.strip() or " ".join(sentence.text for sentence in report.sentences)
         found.append({"report": check_text(text, "a report")})
         if report.sentences:
@@ -204,9 +208,9 @@ def _checked(found: Any, asked: Sequence[Any], kind: type, method: str) -> list[
     return values
 
 
-def _takes(model: base.FindingClassifier, parameter: str) -> bool:
-    """Whether ``classify`` has an optional parameter."""
+def _takes(method: Callable[..., Any], parameter: str) -> bool:
+    """Whether a method has an optional parameter."""
     try:
-        return parameter in inspect.signature(model.classify).parameters
+        return parameter in inspect.signature(method).parameters
     except (TypeError, ValueError):  # a function without a signature
         return False

@@ -29,6 +29,7 @@ from rightlung.core.progress import Progress, no_progress
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import BoxSettings, Targets, gather_targets, measure, tune_boxes, write_instances
 from rightlung.measuring.box_settings import BoxExample, processed
+from rightlung.measuring.texts import further_measures
 from rightlung.models.base import Embedder
 from rightlung.models.blind.prior import FOLDS, fold_of
 from rightlung.models.similarity_embedder import SimilarityEmbedder
@@ -191,6 +192,8 @@ class TaskRun:
         if tuned is not None:
             batches = processed(batches, lambda study: tuned.of(patients.get(study, "")))
             changes |= {"box_settings": tuned.sentence()}
+        if part.method == "report":
+            changes |= {"measures": (*part.protocol.measures, *further_measures())}
         protocol = part.protocol.applied_to(known.targets, **changes)
         answered = {(key.study, key.query) for key in predictions.keys()}  # noqa: SIM118  (not a mapping)
         keys = [key for key in known.asked.queries if key in answered]
