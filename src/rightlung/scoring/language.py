@@ -95,7 +95,8 @@ TOKEN_RULES: dict[str, Callable[[str], list[str]]] = {
     "r2gen": r2gen_words,
     "whole": clean_words,
 }
-"""How a text becomes words: words and marks, with and without case; as R2Gen does, cut to `MAX_WORDS`; the same for the whole text."""
+"""How a text becomes words: words and marks, with case and in lower case; as R2Gen does, cut to
+`MAX_WORDS`; the same for the whole text."""
 
 
 def token_rule(name: str) -> Callable[[str], list[str]]:

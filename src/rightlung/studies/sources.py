@@ -164,7 +164,7 @@ class InMemorySource(Source):
 
 
 class SectionSource(Source):
-    """A source whose reports are one of their sections: the parameter ``report`` of any address, as ``report=findings``.
+    """A source whose reports are cut to one section: ``report=findings`` in any address.
 
     A report without this section, or with nothing in it, is left out; everything else stays.
     """

