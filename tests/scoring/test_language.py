@@ -156,7 +156,7 @@ def test_without_pycocoevalcap_scores_say_what_to_install(monkeypatch: pytest.Mo
 
 def test_sentence_bleu_2_is_that_worked_out_by_hand() -> None:
     """Words 3 of 4 ("the" counts once), pairs 2 of 3; the reference has 6 words."""
-    said, true = "the heart is the".split(), "the heart is of normal size".split()
+    said, true = ["the", "heart", "is", "the"], ["the", "heart", "is", "of", "normal", "size"]
     by_hand = np.exp(1 - 6 / 4) * np.sqrt(3 / 4 * 2 / 3)
     assert sentence_bleu(said, true) == pytest.approx(by_hand)
     assert sentence_bleu(true, true) == 1.0
@@ -168,8 +168,8 @@ def test_sentence_bleu_2_is_that_worked_out_by_hand() -> None:
 
 
 def test_the_share_of_copied_words_counts_n_grams_of_any_source() -> None:
-    said = "no acute bone lesion is seen today".split()
-    sources = ["acute bone lesion is seen".split(), "no effusion".split()]
+    said = ["no", "acute", "bone", "lesion", "is", "seen", "today"]
+    sources = [["acute", "bone", "lesion", "is", "seen"], ["no", "effusion"]]
     assert copied_share(said, sources, 4) == 2 / 4
     assert copied_share(said, sources, 1) == 6 / 7
     assert np.isnan(copied_share(said[:3], sources, 4))
