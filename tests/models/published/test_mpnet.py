@@ -70,7 +70,7 @@ def test_measures_are_added_if_their_models_are_there_and_do_not_change_the_hash
     monkeypatch.setattr(mpnet, "_parts", list)
     assert further_measures() == ("sentence_bleu_2",)
     monkeypatch.setenv(mpnet.VARIABLE, str(tmp_path))
-    with pytest.raises(InputError, match="RIGHTLUNG_MPNET: .* is not a folder with a config.json"):
+    with pytest.raises(InputError, match=r"RIGHTLUNG_MPNET: .* is not a folder with a config.json"):
         further_measures()
     (tmp_path / "config.json").touch()
     monkeypatch.setenv("RIGHTLUNG_CHEXBERT", "chexbert.pth")
