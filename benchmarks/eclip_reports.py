@@ -121,7 +121,7 @@ def reporters(args: argparse.Namespace) -> dict[str, RetrievalReporter]:
 
 def asked(args: argparse.Namespace, source: Source, writers: dict[str, RetrievalReporter]) -> list[Prediction]:
     """Ask every writer, and return all answers."""
-    found = []
+    found: list[Prediction] = []
     for name, reporter in writers.items():
         began = time.monotonic()
         summary = ask(

@@ -51,7 +51,8 @@ class Wide(Angles):
 def grey(level: float) -> Image:
     """Return an image of smooth noise, whose mean stands for a level from 0 to 1."""
     noise = np.kron(np.random.default_rng(0).uniform(-0.3, 0.3, (8, 8)), np.ones((8, 8)))
-    return (0.3 + 0.4 * level + noise - noise.mean()).astype(np.float32)
+    image: Image = (0.3 + 0.4 * level + noise - noise.mean()).astype(np.float32)
+    return image
 
 
 class Texts(Source):
@@ -81,8 +82,8 @@ def chat(words: str = " ".join(TEXTS), **changed: Any) -> ChatModel:
     special = ["<unk>", "<end>", "<system>", "<user>", "<assistant>"]
     vocabulary = {word: place for place, word in enumerate(dict.fromkeys([*special, *words.split(), "a", "b"]))}
     words_only = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    words_only.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
-    tokenizer = PreTrainedTokenizerFast(
+    words_only.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=words_only, unk_token="<unk>", eos_token="<end>", chat_template=TEMPLATE,
         additional_special_tokens=special[2:],
     )  # fmt: skip
@@ -91,4 +92,4 @@ def chat(words: str = " ".join(TEXTS), **changed: Any) -> ChatModel:
         vocab_size=len(vocabulary), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
         max_position_embeddings=1024, initializer_range=0.5, bos_token_id=None, eos_token_id=1, pad_token_id=1,
     )  # fmt: skip
-    return ChatModel(LlamaForCausalLM(config), tokenizer, "tiny", **changed)
+    return ChatModel(LlamaForCausalLM(config), tokenizer, "tiny", **changed)  # type: ignore[no-untyped-call]

@@ -137,9 +137,11 @@ def build_index(
 def _image_of(embedder: Any, source: Source, position: int) -> Vectors | None:
     """Return the embedding of a study's image, None if it cannot be read."""
     try:
-        return encode_images(embedder, [source[position].image])[0]
+        (vector,) = encode_images(embedder, [source[position].image])
     except InputError:
         return None
+    found: Vectors = vector
+    return found
 
 
 def _choose_exemplars(texts: Sequence[str], positions: Sequence[int], image_of: Any) -> tuple[tuple[int, ...], Vectors]:

@@ -164,6 +164,7 @@ class TrainingBatch:
     ids: Sequence[str] = ()  # n study ids, for error messages
     image_of_text: Sequence[int] = ()  # m: the index of each text's image; by default, one text for each image
     targets: Mapping[str, Target] = field(default_factory=dict)
+    seed: int = 0  # follows from the run's seed and the batch's index; for a model's own random choices
 
     def __post_init__(self) -> None:
         if not self.image_of_text:
@@ -175,11 +176,10 @@ class TrainingBatch:
     def target(self, name: str) -> Target:
         """Return one of the targets; the error for a missing one says how to get it."""
         if name not in self.targets:
-            how = (
-                "set data.train[...].phrases_per_image to at least 1"
-                if name == "phrases"
-                else f"add {name} to data.targets"
-            )
+            how = {
+                "phrases": "set data.train[...].phrases_per_image to at least 1",
+                "expert": "set data.train[...].expert_map, for example to gaze",
+            }.get(name, f"add {name} to data.targets")
             raise InputError(f"the model learns from {name}, which the batch lacks: {how}")
         return self.targets[name]
 

@@ -24,6 +24,8 @@ BUILT_IN = {
     "classifier": "rightlung.models.classifier:Classifier",
     "clip": "rightlung.models.clip:Clip",
     "conditional-detr": "rightlung.models.detr:ConditionalDetr",
+    "eclip": "rightlung.models.eclip:Eclip",
+    "eclip-gloria": "rightlung.models.eclip:EclipGloria",
     "frequent-text": "rightlung.models.blind.texts:FrequentText",
     "gloria": "rightlung.models.gloria:Gloria",
     "reporter": "rightlung.models.reporter:PlainReporter",

@@ -38,26 +38,37 @@ def fixations(
     scene: Scene, regions: Mapping[str, Box], lesion_masks: NDArray[np.bool_], device_tips: Sequence[Sequence[float]]
 ) -> list[Fixation]:
     """Return the scan path of a scene in order; ``lesion_masks`` is ``(lesions, h, w)``, a mask may be empty."""
+    return [fixation for fixation, _ in scan_path(scene, regions, lesion_masks, device_tips)]
+
+
+def scan_path(
+    scene: Scene, regions: Mapping[str, Box], lesion_masks: NDArray[np.bool_], device_tips: Sequence[Sequence[float]]
+) -> list[tuple[Fixation, str]]:
+    """Return the fixations in order, each with what it rests on: a station, ``lesion 0``…, or ``device``."""
     stream = RandomStream(scene.seed, scene.index, "gaze")
     stations = [name for name in SCAN if name not in _SELDOM or stream.chance(_SELDOM_SHARE)]
-    pauses: dict[str, list[Fixation]] = {}
-    for lesion, mask in zip(scene.lesions, lesion_masks, strict=True):
+    pauses: dict[str, list[tuple[Fixation, str]]] = {}
+    for number, (lesion, mask) in enumerate(zip(scene.lesions, lesion_masks, strict=True)):
         held = _dwell(mask, lesion.severity, RandomStream(scene.seed, scene.index, "gaze", lesion.seed))
         if held:
-            pauses.setdefault(_nearest(held[0], stations, regions), []).extend(held)
+            named = [(fixation, f"lesion {number}") for fixation in held]
+            pauses.setdefault(_nearest(held[0], stations, regions), []).extend(named)
     for tip in device_tips:
         if all(math.isfinite(value) and 0.0 <= value <= 1.0 for value in tip):
             glance = (float(tip[0]), float(tip[1]), _TIP_DWELL)
-            pauses.setdefault(_nearest(glance, stations, regions), []).append(glance)
-    path: list[Fixation] = []
+            pauses.setdefault(_nearest(glance, stations, regions), []).append((glance, "device"))
+    path: list[tuple[Fixation, str]] = []
     for name in stations:
         x, y = regions[name].centre
         reach_x, reach_y = regions[name].width / 6, regions[name].height / 6
         seconds = 0.16 + 0.14 * stream.random() + 0.1 * stream.random()
-        path.append((x + stream.normal(0.0, reach_x), y + stream.normal(0.0, reach_y), seconds))
+        path.append(((x + stream.normal(0.0, reach_x), y + stream.normal(0.0, reach_y), seconds), name))
         path.extend(pauses.get(name, ()))
     # Inside the image, with the precision of eye trackers.
-    return [(round(min(max(x, 0.0), 1.0), 4), round(min(max(y, 0.0), 1.0), 4), round(s, 3)) for x, y, s in path]
+    return [
+        ((round(min(max(x, 0.0), 1.0), 4), round(min(max(y, 0.0), 1.0), 4), round(seconds, 3)), name)
+        for (x, y, seconds), name in path
+    ]
 
 
 def _dwell(mask: NDArray[np.bool_], severity: float, stream: RandomStream) -> list[Fixation]:

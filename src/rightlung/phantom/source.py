@@ -15,7 +15,7 @@ from typing import Any, cast
 from rightlung.core import InputError, Study
 from rightlung.phantom.config import Part, PhantomConfig, check_picture_size, default_config
 from rightlung.phantom.faults import Fault, parse_faults
-from rightlung.phantom.study import iterate_studies, make_studies, study_id
+from rightlung.phantom.study import iterate_studies, make_studies, patient_of, study_id
 from rightlung.studies.sources import Address, Source
 
 PARAMETERS = ("count", "seed", "size", "start", "shortcut", "config", "part")
@@ -55,6 +55,10 @@ class PhantomSource(Source):
     def ids(self) -> Sequence[str]:
         """The ids of all studies, in order."""
         return StudyIds(self.seed, self.indices, self.config.part)
+
+    def patients(self) -> Iterator[str | None]:
+        """Yield the patient of each study, without rendering anything."""
+        return (f"phantom-{self.seed}-p{patient_of(index)[0]:06d}" for index in self.indices)
 
     def _position(self, study_id_given: str) -> int | None:
         tail = str(study_id_given).rpartition("-")[2]

@@ -21,7 +21,7 @@ from rightlung.core.gaze import gaze_map
 from rightlung.lexicon.prompts import prompt
 from rightlung.phantom.config import FINDING_ORDER, Part, PhantomConfig, check_picture_size
 from rightlung.phantom.faults import Fault, paint, plant_tube, planted, report_donor, strikes, wrong_targets
-from rightlung.phantom.gaze import fixations
+from rightlung.phantom.gaze import scan_path
 from rightlung.phantom.graph import finding_locations, lesion_regions, region_findings, scene_graph
 from rightlung.phantom.render import Rendering, render
 from rightlung.phantom.report import Statement, assemble_report, write_report
@@ -169,7 +169,8 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
     scene = own.scene
     lost = any(fault.name == "wrong-boxes" and strikes(fault, scene.seed, scene.index) for fault in faults)
     phrases = tuple(_phrases(told, (scene.seed, scene.index) if lost else None))
-    path = fixations(scene, own.regions, own.lesion_masks, own.tips)
+    looked = scan_path(scene, own.regions, own.lesion_masks, own.tips)
+    path = [fixation for fixation, _ in looked]
     number, _ = patient_of(scene.index)
     return Study(
         id=study_id(scene.seed, scene.index, scene.part),
@@ -192,6 +193,7 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
                 "scene_graph": scene_graph(scene, own.regions, own.reached),
                 "chexpert": dict(chexpert_labels(scene)),
                 "fixations": [list(fixation) for fixation in path],
+                "fixation_subjects": [subject for _, subject in looked],
                 "faults": planted(scene, faults, study_id(scene.seed, told.scene.index, scene.part)),
                 "anatomy_masks": {
                     "right lung": _packed(own.lungs[0]),

@@ -91,6 +91,10 @@ class Source(ABC):
     def _places(self) -> dict[str, int]:
         return {study_id: position for position, study_id in enumerate(self.ids)}
 
+    def patients(self) -> Iterator[str | None]:
+        """Yield the patient of each study, None where unknown."""
+        return (study.patient for study in self)
+
     def _position(self, study_id: str) -> int | None:
         """Return the position of a study, None if there is none with this id."""
         return self._places.get(study_id)

@@ -18,8 +18,9 @@ from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
 from rightlung.core.errors import InputError
 
-GEOMETRIC = ("rotation", "scale", "shift", "shear")
+GEOMETRIC = ("rotation", "scale", "shift", "shear", "crop")
 """The settings that move things within the image, apart from mirroring."""
+CROP_ASPECT = math.log(4 / 3)
 PIXELS_ONLY = (
     "augmentation.mirror is 'pixels', an ablation: images are mirrored and their words are not, so that the model "
     "cannot learn left and right"
@@ -40,6 +41,8 @@ class Augmentation:
     noise: float = 0.03  # largest standard deviation
     blur: float = 0.7  # largest share of a blurred copy
     cutout: float = 0.25  # largest side of a grey rectangle, of the image's
+    crop: float = 0.0  # largest share of the area that is cut away; the rest is resized (random resized crop)
+    clahe: float = 0.0  # probability of contrast-limited adaptive histogram equalisation
     mirror: Literal["words", "pixels", "none"] = "none"  # words: images with their words; pixels: see `PIXELS_ONLY`
     mirror_probability: float | None = None  # that an image is mirrored; None: 0.5
 
@@ -58,7 +61,9 @@ class Augmentation:
         """Return these settings but mirroring, all larger or smaller by a factor; the shares stay below 1."""
         names = [entry.name for entry in fields(self) if not entry.name.startswith("mirror")]
         changed = {name: factor * getattr(self, name) for name in names}
-        return replace(self, **changed | {name: min(changed[name], 1.0) for name in ("blur", "cutout")})
+        return replace(
+            self, **changed | {name: min(changed[name], 1.0) for name in ("blur", "cutout", "crop", "clahe")}
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +81,8 @@ class AugmentationParams:
     noise: Tensor  # (n, 1, h, w)
     noise_level: Tensor
     cutout: Tensor | None  # (n, 4): centre y, half height, centre x, half width
+    crop: Tensor | None = None  # (n, 4): width and height of the crop, of the image's, and its centre from -1 to 1
+    clahe: Tensor | None = None  # (n,) bool
     mirrored: Tensor | None = None  # (n,) bool
     moves: bool = True  # False: nothing is rotated, scaled, sheared or shifted
 
@@ -135,6 +142,8 @@ def make_params(
         noise=noise(),
         noise_level=uniform(0.0, settings.noise, 1, 1, 1),
         cutout=_sample_cutout(settings.cutout / 2, uniform) if settings.cutout > 0 else None,
+        crop=_sample_crop(settings.crop, uniform) if settings.crop > 0 else None,
+        clahe=uniform(0.0, 1.0) < settings.clahe if settings.clahe > 0 else None,
         moves=any(getattr(settings, name) > 0 for name in GEOMETRIC),
     )
 
@@ -143,9 +152,18 @@ def _sample_cutout(largest: float, uniform: Callable[..., Tensor]) -> Tensor:
     return torch.cat([uniform(0.0, high, 1) for _ in range(2) for high in (1.0, largest)], dim=1)
 
 
+def _sample_crop(most_cut: float, uniform: Callable[..., Tensor]) -> Tensor:
+    """Return a crop of 1 - ``most_cut`` to all of the area, of an aspect from 3/4 to 4/3, anywhere in the image."""
+    area, aspect = uniform(1.0 - most_cut, 1.0, 1), torch.exp(uniform(-CROP_ASPECT, CROP_ASPECT, 1) / 2)
+    sides = torch.cat([(area.sqrt() * aspect).clamp(max=1.0), (area.sqrt() / aspect).clamp(max=1.0)], dim=1)
+    return torch.cat([sides, uniform(-1.0, 1.0, 2) * (1.0 - sides)], dim=1)
+
+
 def apply_params(images: Tensor, params: AugmentationParams) -> Tensor:
     """Augment images (n, 1, h, w) in 0–1."""
     images = _moved(images, params)
+    if params.clahe is not None:
+        images = torch.where(params.clahe[:, None, None, None], clahe(images), images)
     images = images.clamp(1e-4, 1.0) ** params.gamma
     middle = images.mean(dim=(1, 2, 3), keepdim=True)
     images = (images - middle) * params.contrast + middle + params.brightness
@@ -160,7 +178,8 @@ def apply_params(images: Tensor, params: AugmentationParams) -> Tensor:
 def move_masks(masks: Tensor, params: AugmentationParams, images: Tensor | None = None) -> Tensor:
     """Move masks (n, k, rows, cols) with their images; ``images`` (n,) is the index of each one's image."""
     if images is not None:
-        names = ("rotation", "scale", "shear", "shift", *([] if params.mirrored is None else ["mirrored"]))
+        optional = [name for name in ("mirrored", "crop") if getattr(params, name) is not None]
+        names = ("rotation", "scale", "shear", "shift", *optional)
         params = replace(params, **{name: getattr(params, name)[images] for name in names})
     return _moved(masks, params)
 
@@ -185,7 +204,53 @@ def _matrices(params: AugmentationParams) -> Tensor:
         torch.stack([cosine, params.shear - sine, params.shift[:, 0]], 1),
         torch.stack([sine, cosine, params.shift[:, 1]], 1),
     ]
-    return torch.stack(rows, 1)
+    matrices = torch.stack(rows, 1)
+    if params.crop is None:
+        return matrices
+    sides, centre = params.crop[:, :2], params.crop[:, 2:]
+    linear = matrices[:, :, :2] * sides[:, None]
+    shift = matrices[:, :, 2:] + matrices[:, :, :2] @ centre[:, :, None]
+    return torch.cat([linear, shift], dim=2)
+
+
+def clahe(images: Tensor, tiles: int = 8, limit: float = 4.0, bins: int = 64) -> Tensor:
+    """Return images (n, 1, h, w) in 0 to 1 with contrast-limited adaptive histogram equalisation (Zuiderveld, 1994).
+
+    Each of ``tiles`` x ``tiles`` parts has a histogram of ``bins``, clipped at ``limit`` times its mean; the rest
+    is spread over all bins. A pixel's value comes from the cumulative histograms of the four nearest parts.
+    """
+    count, _, height, width = images.shape
+    levels = (images[:, 0].clamp(0.0, 1.0) * (bins - 1)).round().long()
+    nearest = [_tile_positions(length, tiles, images.device) for length in (height, width)]
+    down, across = (positions.round().long().clamp(0, tiles - 1) for positions in nearest)
+    tile = down[:, None] * tiles + across[None]
+    flat = (
+        tile * bins + levels + (torch.arange(count, device=images.device) * tiles**2 * bins)[:, None, None]
+    ).flatten()
+    histograms = torch.bincount(flat, minlength=count * tiles**2 * bins).view(count, tiles, tiles, bins).float()
+    mean = histograms.mean(-1, keepdim=True)
+    clipped = torch.minimum(histograms, limit * mean)
+    spread = clipped + (histograms - clipped).mean(-1, keepdim=True)
+    curves = spread.cumsum(-1) / spread.sum(-1, keepdim=True).clamp_min(1.0)
+    image = torch.arange(count, device=images.device)[:, None, None]
+    result = torch.zeros_like(images[:, 0])
+    for row, row_weight in _neighbours(nearest[0], tiles):
+        for column, column_weight in _neighbours(nearest[1], tiles):
+            value = curves[image, row[None, :, None], column[None, None], levels]
+            result = result + row_weight[None, :, None] * column_weight[None, None] * value
+    return result[:, None].to(images.dtype)
+
+
+def _tile_positions(length: int, tiles: int, device: torch.device) -> Tensor:
+    """Return where pixels lie among the centres of tiles, counted from 0."""
+    return (torch.arange(length, device=device) + 0.5) * tiles / length - 0.5
+
+
+def _neighbours(positions: Tensor, tiles: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the tiles before and after each position, and their weights."""
+    low = positions.floor()
+    pairs = [(low, 1.0 - (positions - low)), (low + 1, positions - low)]
+    return [(index.long().clamp(0, tiles - 1), weight) for index, weight in pairs]
 
 
 def _moved(images: Tensor, params: AugmentationParams) -> Tensor:

@@ -91,18 +91,21 @@ class Mixture:
         """``size`` is the batch size of one process, and ``total_batches`` the number of batches of the run."""
         self.entries, self.size, self.key, self.world_size = entries, size, key, world_size
         self.sources_per_batch, self.total_batches = sources_per_batch, total_batches
+        self.sharing = [index for index, entry in enumerate(entries) if not entry.added_images]
+        sharing = [entries[index] for index in self.sharing]
         self.fixed_counts = sources_per_batch == "all" and all(
-            isinstance(entry.share, int | float) and entry.probability == 1 for entry in entries
+            isinstance(entry.share, int | float) and entry.probability == 1 for entry in sharing
         )
-        self.images_dealt_together = 2 if not self.fixed_counts and any(entry.mirror_pairs for entry in entries) else 1
+        self.images_dealt_together = 2 if not self.fixed_counts and any(entry.mirror_pairs for entry in sharing) else 1
         self.global_counts = lru_cache(maxsize=1000)(self._global_counts)
         self._before = [[0] * len(entries)]
-        curves = [curve for entry in entries for curve in (entry.share, entry.probability)]
+        curves = [curve for entry in sharing for curve in (entry.share, entry.probability)]
         points = [point for curve in curves if isinstance(curve, list | tuple) for point in curve]
         for fraction in sorted({0.0, *(fraction for fraction, _ in points)}):
             self._chances(fraction)
         counts = [self.counts(0, rank) for rank in range(world_size)]
-        for index, entry in enumerate(entries):
+        for index in self.sharing:
+            entry = entries[index]
             if self.fixed_counts and not any(own[index] for own in counts):
                 raise InputError(
                     f"data.train[{index}].share: {entry.share:g} of a batch of {size} is less than one image"
@@ -115,11 +118,24 @@ class Mixture:
 
     def _global_counts(self, batch_index: int) -> list[int]:
         """Return how many images of the global batch come from each entry."""
-        shares = self._shares(
-            min(1.0, batch_index / self.total_batches), RandomStream(*self.key, "entries", batch_index)
-        )
+        fraction = min(1.0, batch_index / self.total_batches)
+        shares = self._shares(fraction, RandomStream(*self.key, "entries", batch_index))
         groups = self.size * self.world_size // self.images_dealt_together
-        return [self.images_dealt_together * count for count in split_by_shares(groups, shares)]
+        shared = iter(self.images_dealt_together * count for count in split_by_shares(groups, shares))
+        return [
+            next(shared) if index in self.sharing else self.world_size * self._added(index, batch_index)
+            for index in range(len(self.entries))
+        ]
+
+    def _added(self, entry_index: int, batch_index: int) -> int:
+        """Return how many images an entry adds to the batch of each process.
+
+        The draw has a key of its own, so that the other entries give the same images with and without this one.
+        """
+        entry = self.entries[entry_index]
+        chance = value_at(entry.probability, min(1.0, batch_index / self.total_batches))
+        takes_part = RandomStream(*self.key, "added", entry_index, batch_index).chance(chance)
+        return entry.added_images if takes_part else 0
 
     def _shares(self, fraction: float, stream: RandomStream) -> list[float]:
         shares, chances = self._chances(fraction)
@@ -134,20 +150,24 @@ class Mixture:
         return drawn
 
     def _chances(self, fraction: float) -> tuple[list[float], list[float]]:
-        """Return the entries' shares, and the probabilities with which they take part."""
-        shares = [value_at(entry.share, fraction) for entry in self.entries]
-        chances = [value_at(entry.probability, fraction) for entry in self.entries]
+        """Return the shares of the entries that share a batch, and the probabilities with which they take part."""
+        entries = [self.entries[index] for index in self.sharing]
+        shares = [value_at(entry.share, fraction) for entry in entries]
+        chances = [value_at(entry.probability, fraction) for entry in entries]
         if not any(share * chance for share, chance in zip(shares, chances, strict=True)):
             raise InputError(f"data.train: no entry has a share and a probability above 0 at {fraction:.0%} of the run")
         return shares, chances
 
     def counts(self, batch_index: int, rank: int) -> list[int]:
         """Return one process's images of each entry, dealt round-robin so that every process gets the same number."""
-        units = [count // self.images_dealt_together for count in self.global_counts(batch_index)]
+        counts = [count // self.world_size for count in self.global_counts(batch_index)]  # of entries that add images
+        units = [self.global_counts(batch_index)[index] // self.images_dealt_together for index in self.sharing]
         ends = list(accumulate(units, initial=0))
         # How many of the units below each end are its own.
         dealt = [(end + self.world_size - 1 - rank) // self.world_size for end in ends]
-        return [self.images_dealt_together * (end - begin) for begin, end in pairwise(dealt)]
+        for index, (begin, end) in zip(self.sharing, pairwise(dealt), strict=True):
+            counts[index] = self.images_dealt_together * (end - begin)
+        return counts
 
     def study_positions(self, batch_index: int, entry_index: int, rank: int) -> range:
         """Return the positions of one process's studies among all studies that an entry gives in the run."""
@@ -168,7 +188,7 @@ class Mixture:
         return range(begin, begin + self.global_counts(batch_index)[entry_index] // self.images_per_study(entry_index))
 
     def _begin(self, batch_index: int, entry_index: int) -> int:
-        if self.fixed_counts:
+        if self.fixed_counts and entry_index in self.sharing:
             return batch_index * self.global_counts(0)[entry_index] // self.images_per_study(entry_index)
         while len(self._before) <= batch_index:
             last = len(self._before) - 1
@@ -213,9 +233,8 @@ class Batches:
             entries = [
                 entry_index for entry_index, count in enumerate(self.mixture.counts(batch_index, self.rank)) if count
             ]
-            yield _concatenate(
-                [self._draw(entry_index, batch_index, next(loaded[entry_index])) for entry_index in entries]
-            )
+            parts = [self._draw(entry_index, batch_index, next(loaded[entry_index])) for entry_index in entries]
+            yield replace(_concatenate(parts), seed=seed_from_key(self.seed, self.name, batch_index, "model"))
 
     def batch_at(self, batch_index: int) -> TrainingBatch:
         """Return one batch, the same as in its turn."""
@@ -326,7 +345,7 @@ class Batches:
                 raise InputError(f"data.train[{entry_index}].pairing 'random' needs at least two studies")
             paired = studies.annotations((study + stream.integer(1, len(studies) - 1)) % len(studies))
         texts = draw_texts(paired, entry, stream)
-        context = DrawContext(entry, stream, other, studies.findings)
+        context = DrawContext(entry, stream, other, studies.findings, texts)
         return texts, {builder.name: builder.draw(own, context) for builder in self.builders}, stream
 
 

@@ -30,7 +30,7 @@ def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) 
     stored = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     save_file(stored, folder / "batch.safetensors")
     own = {name: list(getattr(batch, name)) for name in BATCH_LISTS}
-    write_json(folder / "batch.json", {**about, **own, "targets": lists}, durable=True)
+    write_json(folder / "batch.json", {**about, **own, "batch_seed": batch.seed, "targets": lists}, durable=True)
 
 
 def load_batch(folder: str | Path) -> TrainingBatch:
@@ -44,7 +44,8 @@ def load_batch(folder: str | Path) -> TrainingBatch:
             if name != "images":
                 kind, _, key = name.partition("/")
                 targets[kind][key] = value
-        return TrainingBatch(tensors["images"], targets=targets, **{name: lists[name] for name in BATCH_LISTS})
+        given = {name: lists[name] for name in BATCH_LISTS}
+        return TrainingBatch(tensors["images"], targets=targets, seed=lists["batch_seed"], **given)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{place} does not hold a batch: {error}") from None
 

@@ -15,6 +15,7 @@ from rightlung.core.settings import plain_settings
 from rightlung.training.annotations import MaskKind
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.curves import check_curve, value_at
+from rightlung.training.expert_maps import ExpertMapKind
 from rightlung.training.targets import target_builders
 
 PairedText = Literal["sentence", "report", "abnormal", "abnormal-first"]
@@ -57,6 +58,8 @@ class DataEntry:
     prompt_probability: float = 0.0  # that one of the study's own phrases is a prompt for a finding
     missing_labels: Literal["negative", "unknown"] = "unknown"  # what a missing label means
     phrase_masks: MaskKind = "exact"  # their masks or boxes, or the boxes of their regions, or none
+    added_images: int = 0  # per process, besides the batch size; 0: the entry has a share of the batch size
+    expert_map: ExpertMapKind | None = None  # where an expert looked at each image; see `expert_maps`
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +178,13 @@ class Recipe:
         if textless and (len(textless) == len(self.data.train) or self.data.sources_per_batch == "one"):
             place = f"data.train[{textless[0]}].texts_per_image"
             raise InputError(f"{place}: 0 needs another entry with texts, and data.sources_per_batch: all")
+        if all(entry.added_images for entry in self.data.train):
+            raise InputError("data.train needs an entry without added_images, whose images fill the batch size")
         for number, entry in enumerate(self.data.train):
             check_curve(entry.share, f"data.train[{number}].share")
             check_curve(entry.probability, f"data.train[{number}].probability", 0, 1)
             _check_phrase_settings(entry, f"data.train[{number}]")
+            _check_added(entry, f"data.train[{number}]")
             if entry.share == 0:
                 raise InputError(f"data.train[{number}].share must be above 0; got {entry.share}")
             if entry.other_study_probability + entry.swapped_side_probability > 1:
@@ -203,13 +209,31 @@ def _check_phrase_settings(entry: DataEntry, place: str) -> None:
             raise InputError(f"{place}.{name} draws phrases with a location, which {place}.phrase_masks: none hides")
 
 
+def _check_added(entry: DataEntry, place: str) -> None:
+    """Refuse settings of added images and expert maps that do not fit together."""
+    if entry.added_images and entry.share != 1:
+        raise InputError(f"{place}.share has no effect with {place}.added_images; remove one of them")
+    if entry.added_images % 2 and entry.mirror_pairs:
+        raise InputError(f"{place}.mirror_pairs needs an even number of added_images; got {entry.added_images}")
+    if entry.expert_map is not None and not entry.added_images:
+        raise InputError(f"{place}.expert_map needs {place}.added_images of at least 1")
+    if (entry.expert_map or "").startswith("sentence-") and (
+        entry.texts_per_image != 1 or entry.paired_text == "report" or entry.words_from == "labels"
+    ):
+        raise InputError(
+            f"{place}.expert_map: {entry.expert_map} needs one sentence for each image: set texts_per_image: 1, "
+            "paired_text other than report, and words_from: sentences"
+        )
+
+
 _NAMES: dict[tuple[float, float], str] = {
     (0, 1): "positive_share other_study_probability swapped_side_probability drop_side_probability prompt_probability "
     "word_mask_probability entity_mask_probability mirror_probability betas final_learning_rate_factor ema shift blur "
-    "cutout",
+    "cutout crop clahe",
     (0, 10): "scale shear brightness contrast gamma noise",
     (0, 180): "rotation",
     (0, 1000): "phrases_per_image texts_per_image",
+    (0, 2**20): "added_images",
     (0, 1024): "workers",
     (16, 4096): "image_size",
     (1, 4096): "mask_grid",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import torch
@@ -33,12 +34,14 @@ from rightlung.training.datasets import (
     ReportProgress,
     SourceDataset,
 )
+from rightlung.training.expert_maps import NEEDS
 from rightlung.training.failures import explain_out_of_memory
 from rightlung.training.folder import RunFolder
 from rightlung.training.log import TrainingProgress
 from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.recipe_file import STAGE, shipped_recipes
 from rightlung.training.targets import target_builders
+from rightlung.training.targets.base import RaggedTensor
 from rightlung.training.targets.phrases import side_swapped_sentences
 
 Entries = list[tuple[DataEntry, Dataset]]
@@ -94,6 +97,9 @@ def open_datasets(recipe: Recipe, device: torch.device, progress: TrainingProgre
                 open_source(settings.source)
         except InputError as error:
             raise InputError(f"{field}.source: {error}") from None
+    for field, entry in places.items():
+        if entry.expert_map is not None and data.validation is not None:
+            check_patients(entry.source, data.validation.source, f"{field}.source", entry.cached_studies)
     entries = [(entry, _open(entry, recipe, device, progress, field)) for field, entry in places.items()]
     for field, (entry, studies) in zip(places, entries, strict=True):
         if not isinstance(studies, PhantomDataset):  # which can serve everything
@@ -136,7 +142,8 @@ def open_studies(
             raise InputError(f"data.image_size: the phantom's {error}") from None
     if not len(source):
         raise InputError(f"{field}.source: {entry.source} has no studies")
-    options = LoadOptions(entry, data.image_size, data.mask_grid, target_builders(data), device, data.workers)
+    builders = [builder.for_entry(entry) for builder in target_builders(data)]
+    options = LoadOptions(entry, data.image_size, data.mask_grid, builders, device, data.workers)
     rendered = entry.phrase_masks != "regions" and all(
         builder.can_build_from_rendering(entry) for builder in options.builders_to_run
     )
@@ -157,6 +164,7 @@ def open_studies(
         for name, wants in (
             ("paired_text 'abnormal'", entry.paired_text == "abnormal"),
             ("few_shot_studies", entry.few_shot_studies is not None),
+            ("expert_map", entry.expert_map in NEEDS),
         ):
             if wants:
                 raise InputError(f"{field}.{name} needs {field}.cached_studies, because some studies are left out")
@@ -174,6 +182,19 @@ def open_studies(
             if disk is not None:
                 disk.write(cached)
         return _chosen(cached, entry, field)
+
+
+def check_patients(source: str, other: str, what: str, studies: int | None = None) -> None:
+    """Refuse a source that shares a patient with another one, such as that of a validation or an evaluation.
+
+    Only the first ``studies`` of it count, if given. Studies without a patient are not compared.
+    """
+    named = islice(open_source(source).patients(), studies)
+    if shared := (set(named) & set(open_source(other).patients())) - {None}:
+        raise InputError(
+            f"{what}: {source} has {len(shared):,} of the patients of {other}, such as {min(map(str, shared))}; an "
+            "expert's maps must be of other patients than those it is evaluated on"
+        )
 
 
 def check_available(entry: DataEntry, studies: Dataset, field: str) -> None:
@@ -245,6 +266,13 @@ def _chosen(studies: CachedDataset, entry: DataEntry, field: str) -> CachedDatas
                 f"studies of {entry.source} have a phrase with a location"
             )
         studies = studies.select(kept[: entry.few_shot_studies])
+    maps = studies.loaded.columns.get("expert/maps")
+    if isinstance(maps, RaggedTensor) and not all(maps.counts):
+        kept = [number for number, count in enumerate(maps.counts) if count]
+        if not kept:
+            need = NEEDS[str(entry.expert_map)]
+            raise InputError(f"{field}.expert_map: {entry.expert_map}: no study of {entry.source} has {need}")
+        studies = studies.select(kept)
     return studies
 
 
@@ -373,7 +401,9 @@ def trainable_class(kind: str | None) -> Any:
 
 def _sample_texts(entries: Entries) -> Iterator[str]:
     """Yield sentences of the training studies, and the prompts of every finding: what a tokenizer should know."""
-    for _, studies in entries:
+    for entry, studies in entries:
+        if entry.added_images:  # so that a run with them starts from the same model as one without
+            continue
         for index in range(min(TOKENIZER_STUDIES, len(studies))):
             yield from (sentence.text for sentence in studies.annotations(index).sentences)
     for name in FINDINGS:

@@ -21,11 +21,9 @@ WORDS = ["<s>", "<pad>", "</s>", "<unk>", "clear", "lungs", "no", "effusion"]
 
 def tiny() -> SentenceModel:
     words = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
-    words.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    tokenizer = PreTrainedTokenizerFast(
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=words, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
     )
     torch.manual_seed(0)
@@ -33,7 +31,7 @@ def tiny() -> SentenceModel:
         vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
         hidden_dropout_prob=0.5,
     )  # fmt: skip
-    return SentenceModel(MPNetModel(config).train(), tokenizer, layer=2)
+    return SentenceModel(MPNetModel(config).train(), tokenizer, layer=2)  # type: ignore[no-untyped-call]
 
 
 def test_tokens_are_those_of_one_layer_without_special_ones_and_dropout_is_off() -> None:

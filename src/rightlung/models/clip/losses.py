@@ -12,6 +12,7 @@ from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.contrastive import Pairs, contrastive_loss, cosine_similarity, find_pairs
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
+from rightlung.models.mixing import MIXING_LOSSES
 
 if TYPE_CHECKING:
     from rightlung.models.clip.model import Clip
@@ -48,4 +49,4 @@ class Contrastive(nn.Module):
         return contrastive_loss(image_logits, text_logits, inputs.pairs) / 2
 
 
-LOSSES: dict[str, type[nn.Module]] = {"contrastive": Contrastive}
+LOSSES: dict[str, type[nn.Module]] = {"contrastive": Contrastive, **MIXING_LOSSES}

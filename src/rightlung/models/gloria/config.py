@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
+
+from torch import nn
 
 from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError
@@ -59,6 +62,8 @@ class GloriaConfig:
     - ``save_dtype``: the number format of saved matrices; vectors are saved in float32.
     """
 
+    loss_types: ClassVar[Mapping[str, type[nn.Module]]] = LOSSES
+
     image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
     text: TextEncoderConfig = field(default_factory=TextEncoderConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
@@ -84,6 +89,6 @@ class GloriaConfig:
                 "heatmap_from 'sentence' needs attention.softmax_over_words: false, because a softmax over one "
                 "sentence is 1 everywhere"
             )
-        check_losses(self.losses, LOSSES)
+        check_losses(self.losses, self.loss_types)
         if "hard_negative_abstention" in self.losses and not self.attention.no_attention_token:
             raise InputError("the loss 'hard_negative_abstention' needs attention.no_attention_token: true")

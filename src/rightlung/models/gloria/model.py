@@ -50,9 +50,14 @@ class Gloria(DualEncoder):
         self.log_temperature = (
             nn.Parameter(torch.tensor(math.log(attention.temperature))) if attention.learn_temperature else None
         )
-        self.losses = nn.ModuleDict({name: LOSSES[name](self.config) for name in config.losses})
+        self.losses = nn.ModuleDict({name: config.loss_types[name](self.config) for name in config.losses})
 
     # ---------------------------------------------------------------- encoding
+
+    @property
+    def scale(self) -> float:
+        """The factor on the cosines of global embeddings in the losses."""
+        return self.config.global_temperature
 
     @property
     def temperature(self) -> Tensor | float:

@@ -39,11 +39,14 @@ def target_builders(data: Data) -> list[TargetBuilder]:
     asked = [entry.phrases_per_image for entry in data.train] + (
         [] if data.validation is None else [data.validation.phrases_per_image]
     )
-    names = [*(["phrases"] if any(asked) else []), *data.targets]
+    mapped = any(entry.expert_map is not None for entry in data.train)
+    names = [*(["phrases"] if any(asked) else []), *(["expert"] if mapped else []), *data.targets]
     for name in data.target_options:
         if name not in names:
             _target_class(name)  # refuses an unknown name, with the nearest known one
             raise InputError(f"data.target_options.{name} is not used: {name} is not in data.targets")
+    if "expert" in data.targets and not mapped:
+        raise InputError("data.targets: expert needs data.train[...].expert_map, for example gaze")
     if "phrases" in data.targets and not any(asked):
         raise InputError("data.targets: phrases needs data.train[...].phrases_per_image of at least 1")
     return [

@@ -91,6 +91,7 @@ class DrawContext:
     stream: RandomStream
     other: Callable[[], StudyAnnotations]  # draws another study of the same source
     findings: frozenset[str] = frozenset()  # all that the labels of the source name
+    texts: Sequence[str] = ()  # that the image is paired with, before mirroring
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,6 +138,10 @@ class TargetBuilder:
     """
 
     name: ClassVar[str]
+
+    def for_entry(self, entry: DataEntry) -> TargetBuilder:
+        """Return the builder of an entry's studies, where that depends on the entry's settings."""
+        return self
 
     def needs_build(self, entry: DataEntry) -> bool:
         """Return whether studies of this entry have to be built (`draw` and `collate` are called in any case)."""

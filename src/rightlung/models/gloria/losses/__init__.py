@@ -1,5 +1,7 @@
 """GLoRIA's training losses by name. To add one, write a `Loss` and enter it in `LOSSES`."""
 
+from torch import nn
+
 from rightlung.models.gloria.losses.base import GloriaLossInputs, Loss
 from rightlung.models.gloria.losses.contrastive import GlobalContrastive, LocalContrastive, SentenceContrastive
 from rightlung.models.gloria.losses.hard_negatives import (
@@ -8,8 +10,9 @@ from rightlung.models.gloria.losses.hard_negatives import (
     HardNegativeRanking,
 )
 from rightlung.models.gloria.losses.masks import AttentionInMask, MaskCrossEntropy
+from rightlung.models.mixing import MIXING_LOSSES
 
-LOSSES: dict[str, type[Loss]] = {
+LOSSES: dict[str, type[nn.Module]] = {
     "local": LocalContrastive,
     "global": GlobalContrastive,
     "sentence": SentenceContrastive,
@@ -18,6 +21,7 @@ LOSSES: dict[str, type[Loss]] = {
     "hard_negative_abstention": HardNegativeAbstention,
     "mask_cross_entropy": MaskCrossEntropy,
     "attention_in_mask": AttentionInMask,
+    **MIXING_LOSSES,
 }
 
 __all__ = ["LOSSES", "GloriaLossInputs", "Loss"]

@@ -58,11 +58,16 @@ class _MaskLoss(Loss):
         raise NotImplementedError
 
 
+def mask_cross_entropy(log_attention: Tensor, masks: Tensor) -> Tensor:
+    """Return the cross-entropy (n,) of masks (n, p), scaled to a sum of 1, and attention."""
+    return -(masks / masks.sum(1).clamp_min(1e-6)[:, None] * log_attention).sum(1)
+
+
 class MaskCrossEntropy(_MaskLoss):
     """The cross-entropy of mask and attention, which spreads the attention evenly over the mask."""
 
     def _compare(self, log_attention: Tensor, masks: Tensor) -> Tensor:
-        return -(masks / masks.sum(1).clamp_min(1e-6)[:, None] * log_attention).sum(1)
+        return mask_cross_entropy(log_attention, masks)
 
 
 class AttentionInMask(_MaskLoss):

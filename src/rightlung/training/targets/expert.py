@@ -1,0 +1,112 @@
+"""Where an expert looked, or an annotation of the same form, for the images of an expert stream (eCLIP)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rightlung.core import InputError, Study
+from rightlung.training.annotations import StudyAnnotations
+from rightlung.training.expert_maps import ExpertMapKind, MapMaker, MapSettings
+from rightlung.training.targets.base import TARGETS, BatchPart, DrawContext, RaggedTensor, StudyFrame, TargetBuilder
+from rightlung.training.targets.phrases import to_uint8
+
+if TYPE_CHECKING:
+    from rightlung.training.recipe import DataEntry
+
+LEAST = 0.02
+"""The maximum below which a map has moved out of the image; it is then one everywhere."""
+
+
+@TARGETS.register
+@dataclass(frozen=True)
+class ExpertTargets(MapSettings, TargetBuilder):
+    """The maps of the ``p`` images of entries with ``expert_map``.
+
+    - ``image_indices``: list of length p, the index of each map's image
+    - ``maps`` (p, grid, grid): 0 to 1, with a maximum of 1 before augmentation
+    - ``matches_text`` (p,) bool: whether the map is about the image's text, and not about the study in general
+
+    The settings say how gaze is changed (`MapSettings`); ``map`` is set by the entry.
+    """
+
+    map: ExpertMapKind | None = None
+
+    name = "expert"
+
+    def for_entry(self, entry: DataEntry) -> TargetBuilder:
+        """Return the builder of the entry's kind of map."""
+        return replace(self, map=entry.expert_map)
+
+    def needs_build(self, entry: DataEntry) -> bool:
+        """Maps are needed where an entry names them."""
+        return entry.expert_map not in (None, "none")
+
+    def build(self, study: Study, annotations: StudyAnnotations, frame: StudyFrame) -> Mapping[str, Any]:
+        """Return ``maps`` (k, grid, grid), ``matches`` (k, 1), the row of each sentence, and the patient.
+
+        The first map is that of the whole study; k is 0 if the study has no such map.
+        """
+        settings = MapSettings(self.jitter, self.offset, self.seconds)
+        made = MapMaker(study, frame, settings).make(str(self.map))
+        maps = [] if made.whole is None else [made.whole, *made.of_sentences.values()]
+        if any(not torch.isfinite(one).all() for one in maps):
+            raise InputError(f"study {study.id!r}: its map for expert_map: {self.map} is not finite")
+        by_sentence = str(self.map).startswith("sentence-")
+        matches = [not by_sentence and not made.nothing_to_see, *[True] * len(made.of_sentences)][: len(maps)]
+        return {
+            "maps": to_uint8(torch.stack(maps)) if maps else torch.zeros(0, frame.grid, frame.grid, dtype=torch.uint8),
+            "matches": torch.tensor(matches, dtype=torch.bool)[:, None],
+            "rows": {text: row for row, text in enumerate(made.of_sentences, start=1)} if maps else {},
+            "patient": study.patient or study.id,
+        }
+
+    def draw(self, annotations: StudyAnnotations, context: DrawContext) -> tuple[str, bool]:
+        """Return the image's first text, and whether it may describe something visible."""
+        if not context.texts:
+            return "", True
+        said = context.texts[0]
+        return said, all(sentence.visible is not False for sentence in annotations.sentences if sentence.text == said)
+
+    def collate(self, part: BatchPart) -> dict[str, Any]:
+        """Return image_indices, maps and matches_text."""
+        column, flags = part.columns.get("maps"), part.columns.get("matches")
+        wanted = self.needs_build(part.entry)  # a data set may also serve an entry without maps
+        if not wanted or not isinstance(column, RaggedTensor) or not isinstance(flags, RaggedTensor):
+            nothing = part.tensor([], torch.float32)
+            return {"image_indices": [], "maps": nothing.view(0, part.grid, part.grid), "matches_text": nothing.bool()}
+        rows_of_texts: Any = part.columns["rows"]
+        own = [of_study.get(said, 0) for of_study, (said, _) in zip(rows_of_texts, part.drawn, strict=True)]
+        lenders: Sequence[int] = range(len(own))
+        if part.entry.expert_map == "other-patient":
+            lenders = other_patients(part.columns["patient"])  # type: ignore[arg-type]
+        maps = column.at([column.first[lender] + row for lender, row in zip(lenders, own, strict=True)])
+        moved = part.move_masks(maps.float() / 255)
+        gone = moved.flatten(1).amax(1) < LEAST
+        visible = part.tensor([shown for _, shown in part.drawn], torch.bool)
+        matches = flags.at([flags.first[image] + row for image, row in enumerate(own)])[:, 0]
+        return {
+            "image_indices": list(range(len(own))),
+            "maps": torch.where(gone[:, None, None], 1.0, moved),
+            "matches_text": matches & visible & ~gone,
+        }
+
+
+def other_patients(patients: Sequence[str]) -> list[int]:
+    """Return the index of the next study of another patient, for each study of a batch.
+
+    >>> other_patients(["a", "a", "b", "c"])
+    [2, 2, 3, 0]
+    """
+    count = len(patients)
+    found = []
+    for own in range(count):
+        others = (index % count for index in range(own + 1, own + count))
+        other = next((index for index in others if patients[index] != patients[own]), None)
+        if other is None:
+            raise InputError("expert_map: other-patient needs studies of two patients in every batch; add images")
+        found.append(other)
+    return found
