@@ -15,11 +15,15 @@ from rightlung.scoring.language import (
     bleu_statistics,
     cider,
     clean_words,
+    copied_share,
     corpus_bleu,
     corpus_meteor,
+    greedy_match,
+    mean_sentence_bleu,
     meteor_statistics,
     r2gen_words,
     rouge_l,
+    sentence_bleu,
     token_rule,
     vocabulary_of,
 )
@@ -148,3 +152,34 @@ def test_without_pycocoevalcap_scores_say_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(__import__("sys").modules, "pycocoevalcap.rouge.rouge", None)
     with pytest.raises(InputError, match=r"ROUGE-L needs pycocoevalcap: pip install 'rightlung\[language\]'"):
         rouge_l(*WORDS)
+
+
+def test_sentence_bleu_2_is_that_worked_out_by_hand() -> None:
+    """Words 3 of 4 ("the" counts once), pairs 2 of 3; the reference has 6 words."""
+    said, true = ["the", "heart", "is", "the"], ["the", "heart", "is", "of", "normal", "size"]
+    by_hand = np.exp(1 - 6 / 4) * np.sqrt(3 / 4 * 2 / 3)
+    assert sentence_bleu(said, true) == pytest.approx(by_hand)
+    assert sentence_bleu(true, true) == 1.0
+    assert sentence_bleu(true, true[:4]) == pytest.approx(np.sqrt(4 / 6 * 3 / 5))  # long answers have no penalty
+    assert [sentence_bleu(some, true) for some in ([], ["heart"], ["heart", "the"])] == [0, 0, 0]  # no pair matches
+    means = mean_sentence_bleu([said, true, []], [true, said, true])
+    backwards = np.sqrt(3 / 6 * 2 / 5)
+    assert means == pytest.approx([(2 * by_hand + 1) / 3, (2 + backwards) / 3, 0])
+
+
+def test_the_share_of_copied_words_counts_n_grams_of_any_source() -> None:
+    said = ["no", "acute", "bone", "lesion", "is", "seen", "today"]
+    sources = [["acute", "bone", "lesion", "is", "seen"], ["no", "effusion"]]
+    assert copied_share(said, sources, 4) == 2 / 4
+    assert copied_share(said, sources, 1) == 6 / 7
+    assert np.isnan(copied_share(said[:3], sources, 4))
+
+
+def test_bertscore_matches_each_token_with_its_most_similar_one() -> None:
+    """Unit vectors at 0 and 90 degrees against one at 60: cosines 1/2 and sin 60."""
+    answer, reference = np.array([[2.0, 0.0], [0.0, 5.0]]), np.array([[0.5, np.sqrt(3) / 2]])
+    precision, recall = (0.5 + np.sqrt(3) / 2) / 2, np.sqrt(3) / 2
+    f1 = 2 * precision * recall / (precision + recall)
+    assert greedy_match(answer, reference) == pytest.approx((precision, recall, f1))
+    assert greedy_match(reference, answer) == pytest.approx((recall, precision, f1))
+    assert np.isnan(greedy_match(answer, np.zeros((0, 2)))).all()

@@ -158,3 +158,16 @@ def test_a_reader_that_lets_the_cores_own_error_through_loses_that_study_only() 
         (problem,) = source.problems
         assert "'b'" in str(problem)
         assert "maybe" in str(problem)
+
+
+def test_reports_of_any_source_can_be_cut_to_one_section() -> None:
+    whole = open_source("phantom?count=4&seed=7&size=64")
+    cut = open_source("phantom?count=4&report=findings&seed=7&size=64")
+    assert ([*cut.ids], cut.address) == ([*whole.ids], "phantom?count=4&report=findings&seed=7&size=64")
+    for one, other in zip(whole, cut, strict=True):
+        assert one.report is not None
+        findings = one.report.sections.get("findings", "").strip()
+        assert (other.report and other.report.text) == (findings or None)
+        assert other.phrases == one.phrases
+    assert any(study.report and study.report.text for study in cut)
+    assert "did you mean 'findings'" in refusal("phantom?report=finding")

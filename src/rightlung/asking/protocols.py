@@ -68,7 +68,7 @@ def calls_of(
     detects = isinstance(model, base.Detector) or (method == "detect" and isinstance(model, base.Grounder))
     compares = not matches and isinstance(model, base.RegionGrounder)
     # What a text finds is classified on demand, too: nobody expects findings of every phrase.
-    by_text = method == "classify" and classifies and _takes(model, "queries")
+    by_text = method == "classify" and classifies and _takes(model.classify, "queries")
     multiclass = method == "classify-multiclass" and classifies
     one_of = partial(_classify, model, findings, multiclass=True)
     embeds = isinstance(model, base.Embedder) and (embeddings or method == "embed")
@@ -77,10 +77,10 @@ def calls_of(
         ("ground", grounds, partial(_ground, model, boxes), {"phrase"}),
         ("similarity", matches, partial(_compare, model), {"phrase"}),
         ("similarity", compares, partial(_compare_regions, model), {"phrase"}),
-        ("classify", classifies and _takes(model, "boxes"), partial(_classify, model, findings), {"box"}),
+        ("classify", classifies and _takes(model.classify, "boxes"), partial(_classify, model, findings), {"box"}),
         ("classify", by_text, partial(_classify, model, findings), {"phrase", "phrase+box"}),
         ("classify", classifies, partial(_classify, model, findings), {"image"}),
-        ("classify-multiclass", multiclass and _takes(model, "boxes"), one_of, {"box"}),
+        ("classify-multiclass", multiclass and _takes(model.classify, "boxes"), one_of, {"box"}),
         ("classify-multiclass", multiclass, one_of, {"image"}),
         ("detect", detects, partial(_detect, model, findings, boxes), {"image"}),
         ("describe", isinstance(model, base.Describer), partial(_describe, model), described),
@@ -131,7 +131,7 @@ def _classify(
 ) -> list[Answer]:
     """Classify whole images, or what one box or text asks for in each; all questions are of one kind."""
     images, queries = [one.image for one in some], [one.query for one in some]
-    given: dict[str, Any] = {"multiclass": True} if multiclass and _takes(model, "multiclass") else {}
+    given: dict[str, Any] = {"multiclass": True} if multiclass and _takes(model.classify, "multiclass") else {}
     if queries[0].phrase is not None:
         given["queries"] = queries
     elif queries[0].box is not None:
@@ -179,7 +179,11 @@ def _describe(model: base.Describer, some: Sequence[ImageQuestion]) -> list[Answ
 
 def _report(model: base.Reporter, some: Sequence[ImageQuestion]) -> list[Answer]:
     found: list[Answer] = []
-    for report in _checked(model.report([one.image for one in some]), some, Report, "report"):
+    # A model that retrieves reports must know the patient, whose own report is no answer.
+    given: dict[str, Any] = {}
+    if _takes(model.report, "patients"):
+        given["patients"] = [one.question.patient for one in some]
+    for report in _checked(model.report([one.image for one in some], **given), some, Report, "report"):
         text = report.text.strip() or " ".join(sentence.text for sentence in report.sentences)
         found.append({"report": check_text(text, "a report")})
         if report.sentences:
@@ -206,9 +210,9 @@ def _checked(found: Any, asked: Sequence[Any], kind: type, method: str) -> list[
     return values
 
 
-def _takes(model: base.FindingClassifier, parameter: str) -> bool:
-    """Whether ``classify`` has an optional parameter."""
+def _takes(method: Callable[..., Any], parameter: str) -> bool:
+    """Whether a method has an optional parameter."""
     try:
-        return parameter in inspect.signature(model.classify).parameters
+        return parameter in inspect.signature(method).parameters
     except (TypeError, ValueError):  # a function without a signature
         return False

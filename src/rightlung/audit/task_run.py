@@ -30,6 +30,7 @@ from rightlung.core.progress import Progress, no_progress
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import BoxSettings, Targets, gather_targets, measure, tune_boxes, write_instances
 from rightlung.measuring.box_settings import BoxExample, processed
+from rightlung.measuring.texts import further_measures
 from rightlung.models.base import Embedder
 from rightlung.models.blind.prior import FOLDS, fold_of
 from rightlung.models.probe import LinearProbe, ProbeSettings, fit_probe
@@ -231,6 +232,8 @@ class TaskRun:
         if tuned is not None:
             batches = processed(batches, lambda study: tuned.of(patients.get(study, "")))
             changes |= {"box_settings": tuned.sentence()}
+        if part.method == "report":
+            changes |= {"measures": (*part.protocol.measures, *further_measures())}
         protocol = part.protocol.applied_to(known.targets, **changes)
         if part.method == "classify" and self.missing_labels != "unknown":
             protocol = replace(protocol, labels=f"{protocol.labels}; missing labels are {self.missing_labels}")

@@ -29,7 +29,7 @@ def describe(
 ) -> None:
     """Print a sentence for each prompt, for each box, or for each prompt in the one box that is given."""
     queries = _queries(prompts, boxes)
-    pixels = _read(image)
+    pixels = read_radiograph(image)
     model = load_model(model_name, device)
     if not isinstance(model, Describer):
         raise InputError(f"model {model_name!r} cannot describe regions; 'rightlung models' lists what each can do")
@@ -78,7 +78,7 @@ def report(
     if prompts is not None and settings:
         raise InputError("give --prompts, or --findings and --regions: your own prompts take the place of both sets")
     own = () if prompts is None else tuple(_lines(prompts))
-    pixels = _read(image)
+    pixels = read_radiograph(image)
     model = load_model(model_name, device)
     if not isinstance(model, Reporter):
         raise InputError(f"model {model_name!r} writes no reports; 'rightlung models' lists what each can do")
@@ -187,7 +187,8 @@ def _box(text: str) -> Box:
         raise InputError(f"--box needs X0,Y0,X1,Y1 in fractions of the image, from 0 to 1; got {text!r}") from None
 
 
-def _read(path: Path) -> Image:
+def read_radiograph(path: Path) -> Image:
+    """Return the pixels of an image file; one that cannot be a chest radiograph is an error."""
     found = decode_image(path)
     for note in found.notes:
         say(f"note: {path}: {note}")

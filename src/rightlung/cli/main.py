@@ -17,11 +17,13 @@ from rightlung.cli.options import (
     BOXES_HELP,
     CASES_HELP,
     FINDINGS_HELP,
+    LANGUAGE_MODEL_HELP,
     MISSING_HELP,
     PROBE_HELP,
     QUERY_HELP,
     REGIONS_HELP,
     RESAMPLES_HELP,
+    RETRIEVED_HELP,
     TASK_HELP,
     TRAIN_HELP,
     TUNE_HELP,
@@ -34,6 +36,7 @@ from rightlung.cli.options import (
     Source,
     Texts,
     Use,
+    Writer,
     arg,
     opt,
 )
@@ -244,13 +247,47 @@ def report(
     findings: Annotated[Use | None, opt(FINDINGS_HELP)] = None,
     regions: Annotated[Use | None, opt(REGIONS_HELP)] = None,
     html: Annotated[Path | None, opt("Page to write, with the boxes of each sentence.", "FILE")] = None,
+    retrieval: Annotated[Path | None, opt("Write from the nearest reports of an index instead.", "INDEX")] = None,
+    writer: Annotated[Writer | None, opt("With --retrieval: what writes. Default: language-model.", "NAME")] = None,
+    language_model: Annotated[str | None, opt(LANGUAGE_MODEL_HELP, "MODEL", name="--language-model")] = None,
+    retrieved: Annotated[str | None, opt(RETRIEVED_HELP, "N")] = None,
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Write the report of an image: sentences with their boxes, scores and prompts."""
+    """Write the report of an image: sentences with their boxes, scores and prompts.
+
+    With --retrieval, the report is written from the most similar reports of an index (rightlung index).
+    """
     from rightlung.cli.describe import report as run
 
-    run(image, model, prompts, findings, regions, html, device, json)
+    if retrieval is None:
+        if writer or language_model or retrieved:
+            raise InputError("--writer, --language-model and --retrieved need --retrieval INDEX")
+        run(image, model, prompts, findings, regions, html, device, json)
+    elif prompts or findings or regions:
+        raise InputError("an index takes no prompts: leave out --prompts, --findings and --regions")
+    else:
+        from rightlung.cli.retrieval import report_from_index
+
+        report_from_index(image, retrieval, writer, language_model, retrieved, html, device, json)
+
+
+@app.command()
+def index(
+    model: Annotated[str, arg("Name or folder of a model that embeds images and texts.", "MODEL")],
+    source: Source,
+    out: Annotated[Path, opt("Folder to write the index to.", "INDEX")],
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Index the findings of training reports, to write reports from the most similar ones.
+
+    The index is a model that writes reports: use it in 'rightlung report --retrieval INDEX' and in 'rightlung audit
+    INDEX SOURCE --task report'. It refuses patients who are in it. It holds the reports' texts.
+    """
+    from rightlung.cli.retrieval import make_index
+
+    make_index(model, source, out, device, json)
 
 
 @app.command()

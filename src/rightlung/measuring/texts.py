@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from rightlung.core import InputError
 from rightlung.scoring.clinical import (
     GROUPS,
     Measure,
@@ -21,8 +24,10 @@ from rightlung.scoring.language import (
     BLEU_COLUMNS,
     bleu_statistics,
     cider,
+    greedy_match,
     meteor_statistics,
     rouge_l,
+    sentence_bleu,
     token_rule,
 )
 
@@ -32,6 +37,24 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Columns = Mapping[str, NDArray[Any]]
 Words = list[list[str]]
+CHEXBERT, VOCABULARY = "RIGHTLUNG_CHEXBERT", "RIGHTLUNG_BERT_VOCABULARY"
+"""Environment variables: CheXbert's checkpoint, and the vocabulary of bert-base-uncased that it needs."""
+MODEL_MEASURES: Mapping[str, tuple[str, ...]] = {
+    "mpnet": ("bertscore_mpnet_8", "s_emb"),
+    "chexbert": ("chexbert_cosine",),
+}
+"""Measures of reports that need another model, by that model."""
+FURTHER_MEASURES = ("sentence_bleu_2", *(name for names in MODEL_MEASURES.values() for name in names))
+"""Measures that are added to those of a protocol (eCLIP supp. D). They change no other number, nor its hash."""
+
+
+def further_measures() -> tuple[str, ...]:
+    """Return those of `FURTHER_MEASURES` whose models are here."""
+    from rightlung.models.published.mpnet import find_mpnet
+
+    there = {"mpnet": find_mpnet() is not None, "chexbert": CHEXBERT in os.environ}
+    missing = {name for model, names in MODEL_MEASURES.items() if not there[model] for name in names}
+    return tuple(name for name in FURTHER_MEASURES if name not in missing)
 
 
 def text_rows(answer: Mapping[str, Any], labels: StudyLabels) -> Iterator[dict[str, Any]]:
@@ -72,6 +95,37 @@ def cider_columns(answers: Sequence[str], references: Sequence[str], rule: str) 
 def meteor_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[float]]:
     """Return the columns of METEOR."""
     return {name: v.tolist() for name, v in meteor_statistics(*_words(answers, references, rule)).items()}
+
+
+def sentence_bleu_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[float]]:
+    """Return the column of sentence BLEU-2, whose words are always by the rule ``cased``."""
+    pairs = zip(*_words(answers, references, "cased"), strict=True)
+    return {"sentence_bleu_2": [sentence_bleu(*pair, order=2) for pair in pairs]}
+
+
+def mpnet_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[float]]:
+    """Return the columns of BERTScore and of the cosine of sentence embeddings, by all-mpnet-base-v2."""
+    from rightlung.models.published.mpnet import MISSING, find_mpnet, load_mpnet
+
+    if (folder := find_mpnet()) is None:
+        raise InputError(MISSING)
+    model, pairs = load_mpnet(folder), list(zip(answers, references, strict=True))
+    matched = [greedy_match(*map(model.token_embeddings, pair))[2] for pair in pairs]
+    cosines = [float(model.embed(answer) @ model.embed(reference)) for answer, reference in pairs]
+    return {"bertscore_mpnet_8": matched, "s_emb": cosines}
+
+
+def chexbert_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[float]]:
+    """Return the column of the cosine of CheXbert's embeddings."""
+    from rightlung.models.published.chexbert import load_chexbert
+
+    missing = [name for name in (CHEXBERT, VOCABULARY) if not os.environ.get(name)]
+    if missing:
+        what = {CHEXBERT: "chexbert.pth", VOCABULARY: "the vocab.txt of bert-base-uncased"}[missing[0]]
+        raise InputError(f"the cosine of CheXbert's embeddings needs {what}: set {missing[0]} to its path")
+    model = load_chexbert(os.environ[CHEXBERT], os.environ[VOCABULARY])
+    one, other = (torch.nn.functional.normalize(model.embed(texts), dim=1) for texts in (answers, references))
+    return {"chexbert_cosine": (one * other).sum(dim=1).tolist()}
 
 
 def label_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[Any]]:

@@ -30,6 +30,7 @@ BUILT_IN = {
     "gloria": "rightlung.models.gloria:Gloria",
     "reporter": "rightlung.models.reporter:PlainReporter",
     "retrieval": "rightlung.models.retrieval:Retrieval",
+    "retrieval-reporter": "rightlung.generation.reporter:RetrievalReporter",
     "transvg": "rightlung.models.transvg:TransVg",
     "uniter": "rightlung.models.uniter:Uniter",
 }

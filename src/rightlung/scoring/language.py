@@ -8,6 +8,7 @@ become words (`TOKEN_RULES`); numbers by different rules must not be compared.
 from __future__ import annotations
 
 import atexit
+import math
 import re
 import shutil
 from collections import Counter
@@ -44,6 +45,17 @@ def words_and_marks(text: str) -> list[str]:
     return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
+def cased_words(text: str) -> list[str]:
+    """Return the words and punctuation marks of a text, case kept; a hyphen or decimal point inside stays in its word.
+
+    Close to NLTK's ``word_tokenize``, which the eCLIP paper's BLEU-2 rests on.
+
+    >>> cased_words("No X-ray change of 2.5 cm, (stable).")
+    ['No', 'X-ray', 'change', 'of', '2.5', 'cm', ',', '(', 'stable', ')', '.']
+    """
+    return re.findall(r"\w+(?:[-'/.]\w+)*|[^\w\s]", text)
+
+
 def clean_words(text: str) -> list[str]:
     """Return the words of a text as R2Gen cleans it: lower case, " . " between sentences and at the end.
 
@@ -78,11 +90,13 @@ def vocabulary_of(reports: Iterable[str], at_least: int = 3) -> set[str]:
 
 
 TOKEN_RULES: dict[str, Callable[[str], list[str]]] = {
+    "cased": cased_words,
     "marks": words_and_marks,
     "r2gen": r2gen_words,
     "whole": clean_words,
 }
-"""How a text becomes words: words and marks; as R2Gen does, cut to `MAX_WORDS`; the same for the whole text."""
+"""How a text becomes words: words and marks, with case and in lower case; as R2Gen does, cut to
+`MAX_WORDS`; the same for the whole text."""
 
 
 def token_rule(name: str) -> Callable[[str], list[str]]:
@@ -95,9 +109,13 @@ def bleu_statistics(answer: Words, reference: Words) -> dict[str, float]:
     """Return clipped n-gram matches, totals and both lengths."""
     found = {"answer_words": float(len(answer)), "reference_words": float(len(reference))}
     for n in range(1, 5):
-        said, known = (Counter(zip(*(some[i:] for i in range(n)), strict=False)) for some in (answer, reference))
+        said, known = _ngrams(answer, n), _ngrams(reference, n)
         found |= {f"bleu_matches_{n}": float((said & known).total()), f"bleu_total_{n}": float(said.total())}
     return found
+
+
+def _ngrams(words: Words, n: int) -> Counter[tuple[str, ...]]:
+    return Counter(zip(*(words[i:] for i in range(n)), strict=False))
 
 
 def corpus_bleu(columns: Mapping[str, NDArray[Any]], counts: FloatArray, order: int) -> FloatArray:
@@ -108,6 +126,63 @@ def corpus_bleu(columns: Mapping[str, NDArray[Any]], counts: FloatArray, order: 
     brevity = np.minimum(0.0, 1.0 - reference / np.maximum(answer, 1.0))
     bleu = np.where((matches > 0).all(axis=1), np.exp(brevity + np.log(precisions).mean(axis=1)), 0.0)
     return np.where(drawn > 0, bleu, np.nan)
+
+
+def sentence_bleu(answer: Words, reference: Words, order: int = 2) -> float:
+    """Return the BLEU of one text: equal weights for 1 to ``order`` words, no smoothing, brevity penalty.
+
+    Without a match of any of these lengths it is 0, as is that of an answer shorter than ``order`` words.
+    """
+    found = bleu_statistics(answer, reference)
+    columns = {name: np.array([value]) for name, value in found.items()}
+    return float(corpus_bleu(columns, np.ones((1, 1)), order)[0])
+
+
+def mean_sentence_bleu(candidates: Sequence[Words], references: Sequence[Words], order: int = 2) -> FloatArray:
+    """Return the mean of `sentence_bleu` of each candidate over all references, ``(candidates,)``."""
+    from scipy.sparse import csc_matrix
+
+    lengths = np.array([len(words) for words in references], np.float64)
+    logarithms = np.zeros((len(candidates), len(references)))
+    for n in range(1, order + 1):
+        known = [_ngrams(words, n) for words in references]
+        place = {gram: at for at, gram in enumerate(dict.fromkeys(chain.from_iterable(known)))}
+        entries = [(row, place[gram], count) for row, counts in enumerate(known) for gram, count in counts.items()]
+        rows, columns, counts = zip(*entries, strict=True) if entries else ((), (), ())
+        matrix = csc_matrix((counts, (rows, columns)), shape=(len(references), max(len(place), 1)), dtype=np.float64)
+        for candidate, words in enumerate(candidates):
+            said = _ngrams(words, n)
+            shared = {place[gram]: count for gram, count in said.items() if gram in place}
+            matches = np.minimum(matrix[:, list(shared)].toarray(), list(shared.values())).sum(axis=1)
+            with np.errstate(divide="ignore"):
+                logarithms[candidate] += np.log(matches / max(said.total(), 1)) / order
+    said_lengths = np.array([max(len(words), 1) for words in candidates], np.float64)[:, None]
+    means: FloatArray = np.exp(logarithms + np.minimum(0.0, 1.0 - lengths / said_lengths)).mean(axis=1)
+    return means
+
+
+def copied_share(answer: Words, sources: Sequence[Words], n: int = 4) -> float:
+    """Return the share of an answer's n-grams that occur in one of the sources; NaN without any n-gram.
+
+    >>> copied_share("the lungs are clear today".split(), ["the lungs are clear .".split()])
+    0.5
+    """
+    said, known = _ngrams(answer, n), set(chain.from_iterable(_ngrams(words, n) for words in sources))
+    return sum(count for gram, count in said.items() if gram in known) / said.total() if said else math.nan
+
+
+def greedy_match(answer: FloatArray, reference: FloatArray) -> tuple[float, float, float]:
+    """Return precision, recall and F1 of BERTScore (Zhang et al. 2020) from token embeddings ``(tokens, dimension)``.
+
+    Each token is matched with the most similar one of the other text by cosine; tokens weigh the same (no idf), and
+    special tokens must not be among them. NaN if a text has no token.
+    """
+    if not len(answer) or not len(reference):
+        return math.nan, math.nan, math.nan
+    one, other = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (answer, reference))
+    cosines = one @ other.T
+    precision, recall = float(cosines.max(axis=1).mean()), float(cosines.max(axis=0).mean())
+    return precision, recall, 2 * precision * recall / (precision + recall)
 
 
 def rouge_l(answers: Sequence[Words], references: Sequence[Words]) -> FloatArray:

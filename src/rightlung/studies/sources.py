@@ -12,14 +12,14 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 from urllib.parse import quote, unquote
 
-from rightlung.core import FrozenMapping, InputError, Study
+from rightlung.core import FrozenMapping, InputError, Report, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.core.progress import Progress, no_progress
@@ -28,6 +28,8 @@ _SCHEME = re.compile(r"[a-z][a-z0-9-]*")
 _BUILT_AT_ONCE = 16
 PATH_PARAMETERS = ("annotation", "config", "images", "reports", "tables", "views")
 """Parameters of addresses that are paths."""
+SECTION, SECTIONS = "report", ("findings", "impression")
+"""The parameter of every address that cuts reports to one section, and its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,35 @@ class InMemorySource(Source):
         return self._studies[position]
 
 
+class SectionSource(Source):
+    """A source whose reports are cut to one section: ``report=findings`` in any address.
+
+    A report without this section, or with nothing in it, is left out; everything else stays.
+    """
+
+    def __init__(self, source: Source, section: str, address: str) -> None:
+        super().__init__(address)
+        self._source, self._section, self.problems = source, section, source.problems
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of all studies, in order."""
+        return self._source.ids
+
+    def _build(self, position: int) -> Study:
+        study = self._source._build(position)
+        text = "" if study.report is None else study.report.sections.get(self._section, "").strip()
+        return replace(study, report=Report(text, {self._section: text}) if text else None)
+
+    def place(self, study_id: str) -> tuple[str, int | None] | None:
+        """Return the file and line of a study, None if the source does not know."""
+        return self._source.place(study_id)
+
+    def image_identity(self, position: int) -> str | None:
+        """Return a text that changes whenever the image file of a study does."""
+        return self._source.image_identity(position)
+
+
 def build_studies(source: Source, positions: Sequence[int], problems: dict[str, str]) -> dict[int, Study]:
     """Return studies by position, built together if the source can; errors go to ``problems`` by id."""
     at_once: Callable[[Sequence[int]], list[Study]] | None = getattr(source, "__getitems__", None)
@@ -296,7 +327,13 @@ def open_source(address: str) -> Source:
     if isinstance(opener, str):
         module, _, name = opener.partition(":")
         opener = cast(Opener, getattr(import_module(module), name))
-    return opener(parsed)
+    if (section := parsed.parameters.get(SECTION)) is None:
+        return opener(parsed)
+    if section not in SECTIONS:
+        raise unknown_name(f"address {address!r}: section of a report", section, SECTIONS)
+    kept = "&".join(part for part in address.rpartition("?")[2].split("&") if part.partition("=")[0] != SECTION)
+    plain = address.rpartition("?")[0] + (f"?{kept}" if kept else "")
+    return SectionSource(opener(parse_address(plain)), section, address)
 
 
 def _exists(path: str) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rightlung.core import InputError
 from rightlung.lexicon.labeller import OBSERVATIONS
+from rightlung.measuring.texts import chexbert_columns
 from rightlung.models.published.checkpoints import read_tensors
 from rightlung.models.published.chexbert import CLASSES, CONDITIONS, CheXbert, convert, load_chexbert
 from tests.models.published.layout import Attack, bert_shapes, weight
@@ -204,3 +205,25 @@ def test_what_is_not_there_and_what_is_no_text_are_errors(model: CheXbert, tmp_p
     with pytest.raises(InputError, match="batch"):
         list(model.label(["x"], batch=0))
     assert list(model.label([])) == []
+
+
+def test_embeddings_are_what_the_heads_read(model: CheXbert, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedded = model.embed(TEXTS, batch=2)
+    with torch.inference_mode():
+        for head, logits in zip(model.linear_heads, model.logits(TEXTS), strict=True):
+            torch.testing.assert_close(head(embedded), logits)
+    assert model.embed([]).shape == (0, HIDDEN)
+    monkeypatch.delenv("RIGHTLUNG_BERT_VOCABULARY", raising=False)
+    monkeypatch.setenv("RIGHTLUNG_CHEXBERT", "chexbert.pth")
+    with pytest.raises(InputError, match=r"needs the vocab\.txt of bert-base-uncased: set RIGHTLUNG_BERT_VOCABULARY"):
+        chexbert_columns(TEXTS, TEXTS, "whole")
+
+
+def test_the_cosine_of_equal_reports_is_one(
+    checkpoint: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RIGHTLUNG_CHEXBERT", str(checkpoint))
+    monkeypatch.setenv("RIGHTLUNG_BERT_VOCABULARY", str(vocabulary))
+    same, other = chexbert_columns([TEXTS[0], TEXTS[1]], [TEXTS[0]] * 2, "whole")["chexbert_cosine"]
+    assert same == pytest.approx(1.0)
+    assert other < 0.9999

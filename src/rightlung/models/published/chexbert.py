@@ -86,13 +86,24 @@ class CheXbert(nn.Module):
         """Return 14 tensors ``(texts, classes)`` in the order of `CONDITIONS`: four classes each, two for the last."""
         if not texts:
             return [torch.empty(0, count) for count in _CLASS_COUNTS]
+        with torch.inference_mode():
+            hidden = self._hidden(texts)
+            return [head(hidden).cpu() for head in self.linear_heads]
+
+    def embed(self, texts: Sequence[str], batch: int = 16) -> Tensor:
+        """Return the embeddings of [CLS], ``(texts, dimension)``, whose cosine compares reports."""
+        with torch.inference_mode():
+            parts = [self._hidden(texts[begin : begin + batch]).cpu() for begin in range(0, len(texts), batch)]
+        return torch.cat(parts) if parts else torch.empty(0, self.bert.config.hidden_size)
+
+    def _hidden(self, texts: Sequence[str]) -> Tensor:
+        """Return the last hidden state of [CLS] of each text."""
         device = next(self.parameters()).device
         encoded = [torch.tensor(self.encode(text)) for text in texts]
         ids = pad_sequence(encoded, batch_first=True, padding_value=self._special[2]).to(device)
         attention_mask = pad_sequence([torch.ones_like(pieces) for pieces in encoded], batch_first=True).to(device)
-        with torch.inference_mode():
-            hidden = self.bert(ids, attention_mask=attention_mask).last_hidden_state[:, 0]
-            return [head(hidden).cpu() for head in self.linear_heads]
+        hidden: Tensor = self.bert(ids, attention_mask=attention_mask).last_hidden_state[:, 0]
+        return hidden
 
     def label(self, texts: Iterable[str], batch: int = 16) -> Iterator[dict[str, Judgement | None]]:
         """Yield each text's observations; blank is None. ``batch`` texts are read at once."""
