@@ -177,11 +177,13 @@ def test_retrieval_is_compared_with_chance_and_with_frequent_reports(tmp_path: P
         assert found[direction]["measures"]["median_rank"]["estimate"] == 1.0
         assert found[direction]["measures"]["recall@1"]["instances"] == 12
     blind = {name: one["blind"]["blind-frequent"]["measures"] for name, one in found.items()}
-    # Four studies each have the reports "left" and "right", two each those with a large heart. By frequency, the first
-    # eight places are a tie of both frequent ones, and the last four one of the others.
-    expected = {"recall@1": 8 / 12 * 4 / 8, "recall@5": 8 / 12, "recall@10": (8 + 4 * (1 - 2 / 4 * 1 / 3)) / 12}
-    expected |= {"median_rank": 1 + 4 / 2}
+    # Four studies each have the reports "left" and "right", two each those with a large heart: four distinct reports.
+    # By frequency, the first two places are a tie of both frequent ones, and the last two one of the others.
+    expected = {"recall@1": 8 / 12 * 1 / 2, "recall@5": 1.0, "median_rank": np.median(8 * [1.5] + 4 * [3.5])}
     assert {name: blind["image-to-text"][name]["estimate"] for name in expected} == pytest.approx(expected)
+    chances = found["image-to-text"]["blind"]["blind-chance"]["measures"]
+    assert chances["recall@1"]["estimate"] == pytest.approx(1 / 4)
+    assert np.isnan(chances["recall@1_once"]["estimate"])  # no report occurs once
     chance = (8 * 4 / 12 + 4 * 2 / 12) / 12
     assert blind["text-to-image"]["recall@1"]["estimate"] == pytest.approx(chance)
 
@@ -201,10 +203,12 @@ def test_a_model_that_only_compares_retrieves_as_one_that_embeds(tmp_path: Path)
     image = text = Oracle().encode_image([study.image for study in Ward()])
     numbers = [number % 6 if number % 3 == 0 else number % 2 + 1 for number in range(12)]  # the kinds of reports
     same = np.equal.outer(numbers, numbers)
-    expected = ranks(image @ text.T, same)
-    assert set(expected) == {1.0, 2.0}  # one of two ways: a report without a heart ties with one or two others
+    first = np.unique(numbers, return_index=True)[1]  # of each kind of report
+    expected = ranks(image @ text[first].T, same[:, first])
+    assert set(expected) == {1.0, 1.5}  # one of two ways: a report without a heart ties with another
     assert found["image-to-text"]["measures"]["median_rank"]["estimate"] == np.median(expected)
-    assert found["image-to-text"]["recall@1"] == pytest.approx(recall_at(image @ text.T, same, 1).mean())
+    hits = recall_at(image @ text[first].T, same[:, first], 1)
+    assert found["image-to-text"]["recall@1"] == pytest.approx(hits.mean())
     assert 0 < found["image-to-text"]["recall@1"] < 1
     assert found["text-to-image"]["recall@1"] == pytest.approx(recall_at(text @ image.T, same, 1).mean())
     other = audit_tasks(Embedding(), Ward(), tmp_path / "b", ["retrieval"], **given).result["tasks"]["retrieval"]

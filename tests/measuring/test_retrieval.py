@@ -45,9 +45,10 @@ def test_identical_reports_are_hits_and_directions_are_apart(targets: Targets) -
     table = measure([Batch.of(rows("none"))], targets, protocol)
     assert "embedding" not in table.column_names
     found = {(row["study"], row["target"]): row for row in table.to_pylist()}
-    # The first report is as far as 0.6 from the first image, but the third says the same and is the nearest.
+    # The third report says the same as the first, so three are left to choose from. s0: 0.6 after 0.8; s3: −1 is last.
     ranks = [found[f"s{n}", "image-to-text"]["rank"] for n in range(4)]
-    assert ranks == [1, 1, 1, 4]
+    assert ranks == [2, 1, 1, 3]
+    assert [found[f"s{n}", "image-to-text"]["text_occurs_once"] for n in range(4)] == [0, 1, 0, 1]
     # Report s0 has cosines 0.6, 0, 1, 0 with the images; s1: 0.8, 1, 0, 1 (s3 ties); s2: 1 with s0; s3: all but s2 < 0.
     assert [found[f"s{n}", "text-to-image"]["rank"] for n in range(4)] == [1, 1.5, 1, 3.5]
     assert [found[f"s{n}", "text-to-image"]["recall@1"] for n in range(4)] == [1, 0.5, 1, 0]
@@ -56,6 +57,9 @@ def test_identical_reports_are_hits_and_directions_are_apart(targets: Targets) -
     assert estimate(only, "recall@1", settings=settings).value == pytest.approx(2.5 / 4)
     assert estimate(only, "recall@5", settings=settings).value == 1.0
     assert estimate(only, "median_rank", settings=settings).value == pytest.approx(np.median([1, 1.5, 1, 3.5]))
+    # Only the reports of s1 and s3 occur once.
+    assert estimate(only, "recall@1_once", settings=settings).value == pytest.approx(0.5 / 2)
+    assert estimate(only, "median_rank_once", settings=settings).value == pytest.approx((1.5 + 3.5) / 2)
 
 
 def test_what_a_condition_does_not_change_is_as_without_it(targets: Targets) -> None:
@@ -63,7 +67,7 @@ def test_what_a_condition_does_not_change_is_as_without_it(targets: Targets) -> 
     changed = [replace(one, condition="exchange-image") for one in rows("none", texts=False)]
     table = measure([Batch.of([*changed, *rows("none")])], targets, protocol)
     ranks = [row["rank"] for row in table.to_pylist() if row["condition"] == "exchange-image"]
-    assert ranks == [1, 1, 1, 4]
+    assert ranks == [2, 1, 1, 3]
 
 
 def test_embeddings_of_two_dimensions_are_refused(targets: Targets) -> None:

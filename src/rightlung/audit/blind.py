@@ -13,10 +13,11 @@ from rightlung.core.keyed import text_generator
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.lexicon.wordkeys import side_named
 from rightlung.measuring import Targets
-from rightlung.measuring.retrieval import without_case_and_spaces
 from rightlung.measuring.targets import StudyLabels
 from rightlung.models.blind import ConstantText, MedianBoxes
 from rightlung.predictions import IMAGE_QUERY, Prediction
+from rightlung.predictions.prediction import REPORT_QUERY
+from rightlung.scoring.text_retrieval import without_case_and_spaces
 
 BASELINES: Mapping[str, Mapping[str, str]] = {
     "ground": {"blind-median": "median box of the same findings and side"},
@@ -27,7 +28,7 @@ BASELINES: Mapping[str, Mapping[str, str]] = {
     "classify": {"blind-constant": "score 0.5 for every finding"},
     "describe": {"blind-frequent": "most frequent text"},
     "report": {"blind-frequent": "most frequent report"},
-    "embed": {"blind-frequent": "frequent reports first, images at random"},
+    "embed": {"blind-frequent": "frequent reports first, images at random", "blind-chance": "uniform chance"},
 }
 """Baselines by method: names (used as conditions) and titles."""
 
@@ -40,6 +41,7 @@ class BlindBaselines:
         self.part, self.elsewhere = part, elsewhere
         self.boxes = MedianBoxes()
         self.counts: Counter[str] = Counter()
+        self.reports: list[str] = []
         self.texts: dict[str, ConstantText] = defaultdict(ConstantText)
         for key, labels in asked.queries.items():
             if part.method == "ground":
@@ -50,6 +52,9 @@ class BlindBaselines:
                 for finding, some in labels.boxes.items():
                     for one in some:
                         self.boxes.add(finding, labels.patient, one)
+            elif part.method == "embed":
+                if elsewhere and key[1] == REPORT_QUERY:
+                    self.reports.append(labels.report or "")
             elif labels.report:
                 for subject in {self._subject(key[1]), ""}:
                     self.texts[subject].add(labels.patient, labels.report)
@@ -73,7 +78,7 @@ class BlindBaselines:
                 elif self.part.method == "classify":
                     yield Prediction(study, query, name, finding_scores=dict.fromkeys(asked.classes, 0.5))
                 elif self.part.method == "embed":
-                    yield Prediction(study, query, name, **self._embedded(asked, query, labels.report or ""))
+                    yield Prediction(study, query, name, **self._embedded(asked, name, query, labels.report or ""))
                 elif (text := self._text(query, patient)) is not None:
                     answer = {"report": text} if self.part.method == "report" else {"sentences": (Sentence(text),)}
                     yield Prediction(study, query, name, **answer)
@@ -87,12 +92,17 @@ class BlindBaselines:
                 found.append(ScoredBox(box, score, finding))
         return Grounding(boxes=found)
 
-    def _embedded(self, asked: TaskAnswers, query: str, report: str) -> dict[str, Any]:
-        """Return vectors whose cosine is how frequent a report is among those to choose from."""
+    def _embedded(self, asked: TaskAnswers, name: str, query: str, report: str) -> dict[str, Any]:
+        """Return vectors whose cosine is how frequent a report is: where texts were fitted, else among the candidates.
+
+        For uniform chance, all are the same.
+        """
         if query == IMAGE_QUERY:
             return {"image_embedding": (1.0, 0.0)}
+        if name == "blind-chance":
+            return {"text_embedding": (1.0, 0.0)}
         if not self.counts:
-            reports = (one.report or "" for (_, name), one in asked.queries.items() if name == query)
+            reports = self.reports or [one.report or "" for (_, name), one in asked.queries.items() if name == query]
             self.counts.update(map(without_case_and_spaces, reports))
         share = self.counts[without_case_and_spaces(report)] / self.counts.total()
         return {"text_embedding": (share, math.sqrt(1 - share**2))}

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
@@ -22,7 +23,7 @@ from rightlung.audit.run import source_of
 from rightlung.audit.task_gallery import TaskCases
 from rightlung.audit.task_page import make_task_page
 from rightlung.audit.task_results import PartResult, part_result
-from rightlung.audit.tasks import TaskAnswers, TaskPart, asked_of, parts_of, with_classes
+from rightlung.audit.tasks import TaskAnswers, TaskPart, asked_of, labelled, parts_of, with_classes
 from rightlung.core import Box, InputError, OutputError
 from rightlung.core.files import folder_lock
 from rightlung.core.progress import Progress, no_progress
@@ -31,12 +32,14 @@ from rightlung.measuring import BoxSettings, Targets, gather_targets, measure, t
 from rightlung.measuring.box_settings import BoxExample, processed
 from rightlung.models.base import Embedder
 from rightlung.models.blind.prior import FOLDS, fold_of
+from rightlung.models.probe import LinearProbe, ProbeSettings, fit_probe
 from rightlung.models.similarity_embedder import SimilarityEmbedder
 from rightlung.pages.write import write_page
 from rightlung.predictions import Batch, Predictions, open_predictions
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.studies import Source, open_source
 
+Floats = NDArray[np.float64]
 CROSS_VALIDATE = "cross-validate"
 DEFAULT_BOXES = BoxSettings(nms=0.25)
 """The paper's for all data sets but NIH, whose boxes of a finding are merged (E.2)."""
@@ -112,6 +115,11 @@ class TaskRun:
     overwrite: bool = False
     cases: int = CASES
     """Number of best, middle and worst cases to draw of each part."""
+    train: str | None = None
+    """The source that a linear probe learns from."""
+    probe: ProbeSettings = field(default_factory=ProbeSettings)
+    missing_labels: str = "unknown"
+    """Whether a finding that an image's labels lack is ``unknown`` or, if other images have it, ``negative``."""
     progress: Progress = no_progress
     problems: list[str] = field(default_factory=list)
     _targets: dict[str, Targets] = field(default_factory=dict)
@@ -121,7 +129,7 @@ class TaskRun:
         if source.address not in self._targets:
             tell = partial(self.progress, f"reading {source.address}")
             self._targets[source.address] = gather_targets(source, region_labels=True, progress=tell)
-        targets = self._targets[source.address]
+        targets = labelled(part, self._targets[source.address], self.missing_labels)
         scheme = source.address.partition(":")[0]
         asked = asked_of(part, targets, scheme)
         if asked is not None and part.method == "detect":
@@ -146,10 +154,38 @@ class TaskRun:
         return open_predictions(summary.folder)
 
     def _model(self, part: TaskPart, known: Known) -> Any:
-        """Return the model, made to embed images and texts if retrieval needs that."""
+        """Return the model, made to embed images and texts if retrieval needs that; for a probe, the fitted probe."""
+        if part.task == "probe":
+            return self._probe(part, known)
         if part.method != "embed" or isinstance(self.what, Embedder):
             return self.what
         return SimilarityEmbedder(self.what, [one.report or "" for one in known.asked.queries.values()])
+
+    def _probe(self, part: TaskPart, known: Known) -> LinearProbe:
+        """Return a linear probe of the model, fitted on the training source."""
+        if self.train is None:
+            raise InputError("a linear probe needs images to learn from: give their source by --train")
+        source = open_source(self.train)
+        taught = self.known(part, source)
+        if taught is None:
+            raise InputError(f"{source.address} lacks {part.needs}")
+        here, there = ({one.patient for one in some.asked.queries.values()} for some in (known, taught))
+        if here & there:
+            raise InputError(
+                f"patient {min(here & there)!r} is both in {source.address} and in {known.source.address}: a probe "
+                "must be measured on other patients than it learns from"
+            )
+        classes = tuple(name for name in known.asked.classes if name in taught.asked.classes)
+        if not classes:
+            raise InputError(f"{source.address} and {known.source.address} have no finding in common")
+        tell = partial(self.progress, "asking: embeddings of the training images")
+        summary = ask(
+            self.what, source, self.folder / "embeddings-probe-train", queries=("image",), only=taught.asked.queries,
+            method="embed", model_name=self.name, batch_size=self.batch_size, overwrite=self.overwrite, progress=tell,
+        )  # fmt: skip
+        weights = fit_probe(*labelled_embeddings(open_predictions(summary.folder), taught, classes), self.probe)
+        self.problems += [f"linear probe: {name} has one class only in {self.train}" for name in weights.left_out]
+        return LinearProbe(self.what, weights)
 
     def tuned(self, part: TaskPart, known: Known, predictions: Predictions) -> Tuned:
         """Return the settings of boxes, tuned where that was asked for."""
@@ -192,6 +228,10 @@ class TaskRun:
             batches = processed(batches, lambda study: tuned.of(patients.get(study, "")))
             changes |= {"box_settings": tuned.sentence()}
         protocol = part.protocol.applied_to(known.targets, **changes)
+        if part.method == "classify" and self.missing_labels != "unknown":
+            protocol = replace(protocol, labels=f"{protocol.labels}; missing labels are {self.missing_labels}")
+        if part.task == "probe":
+            protocol = replace(protocol, labels=f"{protocol.labels}; {self.probe.sentence()}")
         answered = {(key.study, key.query) for key in predictions.keys()}  # noqa: SIM118  (not a mapping)
         keys = [key for key in known.asked.queries if key in answered]
         if not keys:
@@ -222,6 +262,22 @@ class TaskRun:
             if other is not None:
                 return BlindBaselines(part, other.asked, other.targets, elsewhere=True)
         return BlindBaselines(part, known.asked, known.targets, elsewhere=False)
+
+
+def labelled_embeddings(
+    predictions: Predictions, known: Known, classes: Sequence[str]
+) -> tuple[Floats, Floats, list[str], tuple[str, ...]]:
+    """Return embeddings (n, dimension) of images, labels (n, classes; NaN: unknown), patients, and the classes."""
+    features, truth, patients = [], [], []
+    for one in (one for batch in predictions.batches() for one in batch.predictions()):
+        labels = known.asked.queries.get((one.study, one.query))
+        if labels is None or one.image_embedding is None:
+            continue
+        polarities = {canonical_finding(name): polarity for name, polarity in labels.findings.items()}
+        features.append(one.image_embedding)
+        truth.append([{"positive": 1.0, "negative": 0.0}.get(polarities.get(name, ""), np.nan) for name in classes])
+        patients.append(labels.patient)
+    return np.array(features, np.float64), np.array(truth), patients, tuple(classes)
 
 
 def _known_classes(part: TaskPart, known: Known, predictions: Predictions) -> tuple[Known, Sequence[str]]:
@@ -298,6 +354,8 @@ def audit_tasks(
         raise InputError(
             f"--tune {run.tune} needs a model to ask about it; with predictions, use --tune cross-validate"
         )
+    if isinstance(what, Predictions) and any(part.task == "probe" for part in parts_of(tasks)):
+        raise InputError("--task probe needs a model whose embeddings it learns from, not predictions")
     with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
         found: list[PartResult] = []
         missing: dict[str, str] = {}
@@ -338,6 +396,7 @@ def _result(run: TaskRun, found: Sequence[PartResult], missing: Mapping[str, str
         "model": model,
         "source": run.source.address,
         "tune": run.tune,
+        "train": run.train,
         "counts": {"studies": len({row["study"] for row in rows}), "patients": len({row["patient"] for row in rows})},
         "tasks": tasks,
         "missing": dict(missing),

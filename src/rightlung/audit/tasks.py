@@ -11,16 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rightlung.core.errors import check_known
+from rightlung.core.errors import InputError, check_known
 from rightlung.lexicon import REGIONS
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import Protocol, Targets, find_protocol
 from rightlung.measuring.retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE
+from rightlung.measuring.selections import find_selection, missing_as_negative, select
 from rightlung.measuring.targets import StudyLabels
+from rightlung.models.probe import HEADS
 from rightlung.predictions import IMAGE_QUERY
 from rightlung.predictions.prediction import PHRASE_QUERY, REPORT_QUERY, box_query, region_name_query
 
-CARDIOMEGALY = "cardiomegaly"
+CARDIOMEGALY, SELECTED = "cardiomegaly", "classification"
 TOP_CLASSES: Mapping[str, int] = {"vindr": 15}
 """Sources of which only the most frequent classes are detected, by scheme (E.2)."""
 
@@ -45,6 +47,10 @@ class TaskPart:
     """Whether the part is measured only if it is named."""
     multiclass: bool = False
     """Whether exactly one class is present, which a model may use."""
+    selection: str | None = None
+    """Name of the selection of images (`rightlung.measuring.selections`) that is measured."""
+    findings: tuple[str, ...] = ()
+    """The findings that are asked for, if not all of the source."""
 
     @property
     def slug(self) -> str:
@@ -73,6 +79,8 @@ _ONE_OF = (
     "where the model has it"
 )
 _RETRIEVAL, _RECALLS = find_protocol("retrieval"), ("recall@1", "recall@5", "recall@10")
+_LABELS = "a finding that some images have and others are known not to have"
+_PROBE = replace(find_protocol("classification"), name="probe", resamples=250)
 _F1 = ("meteor", "micro_f1_14", "macro_f1_14", "sided_f1")
 _PARTS = (
     TaskPart("grounding", "grounding", "Sentence grounding", "ground", "phrases", find_protocol("chex-sg"),
@@ -80,8 +88,14 @@ _PARTS = (
     TaskPart("detection", "detection", "Detection of findings", "detect", "image", find_protocol("chex-od"), ("map",),
          "boxes of findings", "map"),
     TaskPart("classification", "classification", "Classification of images", "classify", "image",
-         find_protocol("classification"), ("finding_auroc",),
-         "a finding that some images have and others are known not to have", "finding_auroc"),
+         find_protocol("classification"), ("finding_auroc",), _LABELS, "finding_auroc"),
+    TaskPart("probe", "probe", "Linear probe", "classify", "image", _PROBE, ("finding_auroc",), _LABELS,
+         "finding_auroc"),
+    *(
+        TaskPart("probe", head, f"Linear probe, {head}", "classify", "image", _PROBE, ("finding_auroc",), _LABELS,
+             "finding_auroc", on_demand=True, findings=findings)
+        for head, findings in HEADS.items()
+    ),
     TaskPart("region-classification", "regions", "Classification of anatomical regions", "classify", "regions", _RC,
          ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent",
          "finding_auroc"),
@@ -118,15 +132,46 @@ ALIASES = {"region-explanation": "region-description"}
 def parts_of(tasks: Sequence[str]) -> list[TaskPart]:
     """Return the parts of tasks, in the order of `TASKS`: those of a task, or the one that ``TASK:PART`` names."""
     named = {f"{part.task}:{part.name}" for part in _PARTS if part.name != part.task}
-    wanted = set()
-    for given in tasks:
+    wanted, selected = set(), []
+    for given in dict.fromkeys(tasks):
         task, colon, part = given.partition(":")
+        if task == SELECTED and colon:
+            selected.append(_of_selection(part))
+            continue
         name = f"{ALIASES.get(task, task)}{colon}{part}"
         check_known("task", name, (*TASKS, *named) if colon else (*TASKS, *ALIASES))
         wanted.add(name)
-    return [
+    found = (
         part for part in _PARTS if f"{part.task}:{part.name}" in wanted or (part.task in wanted and not part.on_demand)
-    ]
+    )
+    return [*found, *selected]
+
+
+def _of_selection(name: str) -> TaskPart:
+    """Return the part that classifies images which show one of k classes."""
+    classes = find_selection(name).classes
+    title = f"Classification of images with one of {len(classes)} classes ({name})"
+    protocol = replace(find_protocol("one-of-classes"), name=f"one-of-classes-{name}")
+    return TaskPart(SELECTED, name, title, "classify", "image", protocol, ("class_accuracy", "class_macro_f1"),
+        "findings", "finding_auroc", multiclass=True, selection=name)  # fmt: skip
+
+
+def labelled(part: TaskPart, targets: Targets, missing_labels: str = "unknown") -> Targets:
+    """Return the targets with the labels that a part is measured with.
+
+    With ``missing_labels="negative"``, a finding that a study lacks is absent if other studies of the source have it.
+    """
+    check_known("choice of missing_labels", missing_labels, ("unknown", "negative"))
+    if part.method != "classify" or part.query != "image":
+        return targets
+    labels = targets.labels
+    if missing_labels == "negative" and any(one.findings for one in labels.values()):
+        labels = missing_as_negative(labels | {s: StudyLabels(who, {}) for s, who in targets.unlabelled.items()})
+    if part.selection is not None:
+        if not any(one.findings for one in labels.values()):
+            raise InputError(f"task {part.task}:{part.name}: {targets.source} has no findings")
+        labels = select(labels, find_selection(part.selection))
+    return replace(targets, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -162,6 +207,9 @@ def asked_of(part: TaskPart, targets: Targets, scheme: str = "") -> TaskAnswers 
     if part.method == "classify":
         classes = _classes(labels.values(), exclusive=part.query == "boxes")
         labels = {key: one for key, one in labels.items() if one.findings}
+        if part.findings:
+            asked = {*map(canonical_finding, part.findings)}
+            classes = tuple(name for name in classes if name in asked)
         return TaskAnswers(labels, classes) if classes else None
     return TaskAnswers(labels) if labels else None
 

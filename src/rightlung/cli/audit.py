@@ -12,6 +12,7 @@ from rightlung.cli.predict import ask_model, load_model
 from rightlung.core import InputError
 from rightlung.core.progress import ProgressBars
 from rightlung.measuring import BoxSettings, find_measure
+from rightlung.models.probe import ProbeSettings
 from rightlung.pages.numbers import span, verdict
 from rightlung.predictions import open_predictions
 from rightlung.results.estimate import BootstrapSettings
@@ -67,8 +68,10 @@ def run(
     finish(json, result, tell_people, result["problems"])
 
 
-def check_no_task_options(boxes: str | None, tune: str | None) -> None:
+def check_no_task_options(boxes: str | None, tune: str | None, train: str | None = None) -> None:
     """Raise an error for options that only tasks have."""
+    if train is not None:
+        raise InputError("--train applies to --task probe only: also give that task")
     for name, value in (("--boxes", boxes), ("--tune", tune)):
         if value is not None:
             raise InputError(f"{name} applies to --task grounding and --task detection only: also give a task")
@@ -89,10 +92,16 @@ def run_tasks(
     batch_size: int,
     cases: int,
     overwrite: bool,
+    train: str | None = None,
+    missing_labels: str = "unknown",
+    probe: str = "logistic",
+    label_share: float = 1.0,
 ) -> None:
     """Audit tasks of a model, or of a predictions file."""
     given = None if boxes is None else BoxSettings.parse(boxes)
     options: dict[str, Any] = {"boxes": given, "tune": tune, "settings": settings, "cases": cases}
+    options |= {"train": train, "missing_labels": missing_labels}
+    options |= {"probe": ProbeSettings(probe, label_share)}  # type: ignore[arg-type]
     with ProgressBars(say) as tell:
         asked: Any
         if is_predictions(what):

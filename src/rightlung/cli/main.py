@@ -72,8 +72,8 @@ Source = Annotated[
     str, _arg("Address of the studies, such as phantom?count=500&seed=7 or manifest:/data/mine.tar.", "SOURCE")
 ]
 TASK_HELP = (
-    "Task to measure (repeatable): grounding, detection, classification, region-classification, region-description, "
-    "retrieval or report; TASK:PART for one part. Default: the audit of heatmaps."
+    "Task to measure (repeatable): grounding, detection, classification, probe, region-classification, "
+    "region-description, retrieval or report; TASK:PART for one part. Default: the audit of heatmaps."
 )
 BOXES_HELP = (
     "With --task: post-processing of predicted boxes: merge (the boxes of a class become one), nms=IOU or none. "
@@ -82,6 +82,13 @@ BOXES_HELP = (
 TUNE_HELP = (
     "With --task: tune the scale of boxes for each class on another source, or by cross-validation over the patients "
     "of SOURCE. Default: no scaling."
+)
+TRAIN_HELP = "With --task probe: source that the linear probe learns from; no patient of SOURCE may be in it."
+PROBE_HELP = "With --task probe: logistic (regression to convergence) or five-epochs (eCLIP's protocol)."
+SHARE_HELP = "With --task probe: share of the training patients whose labels are used."
+MISSING_HELP = (
+    "With --task classification or probe: whether a finding that an image's labels lack is unknown or, if other images "
+    "have it, negative."
 )
 RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
 CASES_HELP = "Number of best cases, and of worst cases, to draw. Default: 6; with --task, 4."
@@ -131,6 +138,10 @@ def audit(
     task: Annotated[Texts, _opt(TASK_HELP, "TASK")] = None,
     boxes: Annotated[str | None, _opt(BOXES_HELP, "RULE")] = None,
     tune: Annotated[str | None, _opt(TUNE_HELP, "SOURCE|cross-validate")] = None,
+    train: Annotated[str | None, _opt(TRAIN_HELP, "SOURCE")] = None,
+    probe: Annotated[str, _opt(PROBE_HELP, "PROTOCOL")] = "logistic",
+    label_share: Annotated[float, _opt(SHARE_HELP, "SHARE")] = 1.0,
+    missing_labels: Annotated[str, _opt(MISSING_HELP, "unknown|negative")] = "unknown",
     prior_source: Annotated[str | None, _opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
     condition: Probes = None,
     device: Device = None,
@@ -158,10 +169,11 @@ def audit(
             )
         run_tasks(
             what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
-            batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite,
+            batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite, train=train,
+            missing_labels=missing_labels, probe=probe, label_share=label_share,
         )  # fmt: skip
         return
-    check_no_task_options(boxes, tune)
+    check_no_task_options(boxes, tune, train)
     settings = BootstrapSettings(resamples or 10_000, level, seed)
     shown = 6 if cases is None else cases
     run(what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json)

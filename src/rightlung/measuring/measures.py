@@ -24,7 +24,7 @@ from rightlung.scoring.clinical import GROUPS
 from rightlung.scoring.detection import IOU_THRESHOLDS, Detections
 from rightlung.scoring.language import corpus_bleu, corpus_meteor
 from rightlung.scoring.localisation import METRICS, score
-from rightlung.scoring.recognition import SortedScores
+from rightlung.scoring.recognition import SortedScores, one_of_classes
 from rightlung.scoring.retrieval import median_rank
 
 if TYPE_CHECKING:
@@ -105,9 +105,7 @@ class Measure:
         """Return one number for each row of counts ``(resamples, instances)``."""
         if self.aggregate is not None:
             return self.aggregate(columns, counts)
-        values = np.asarray(columns[self.columns[0]], np.float64)
-        there = ~np.isnan(values)
-        return _ratio(counts[:, there] @ values[there], counts[:, there].sum(axis=1))
+        return _mean_of(self.columns[0], columns, counts)
 
     def value(self, columns: Columns) -> float:
         """Return the number over all instances."""
@@ -187,8 +185,36 @@ def _average_precision(scores: Floats, labels: Floats, counts: Floats) -> Floats
     return SortedScores(scores, labels).average_precision(counts)
 
 
+def _one_of(columns: Columns, counts: Floats, place: int) -> Floats:
+    """Accuracy (place 0) or macro-F1 (1) of the finding with the highest score, if each image has one of them."""
+    (_, first, image), (names, finding) = (
+        np.unique(np.asarray(columns["study"]), return_index=True, return_inverse=True),
+        np.unique(np.asarray(columns["target"]), return_inverse=True),
+    )
+    scores, truth = np.full((len(first), len(names)), -np.inf), np.zeros((len(first), len(names)))
+    scores[image, finding] = np.asarray(columns["finding_score"], np.float64)
+    truth[image, finding] = np.asarray(columns["finding_label"], np.float64)
+    return one_of_classes(scores, truth, counts[:, first])[place]
+
+
 def _median_rank(columns: Columns, counts: Floats) -> Floats:
     return median_rank(np.asarray(columns["rank"], np.float64), counts)
+
+
+def _once(aggregate: Aggregate) -> Aggregate:
+    """Return an aggregate over the queries whose report occurs once."""
+
+    def of_some(columns: Columns, counts: Floats) -> Floats:
+        once = np.asarray(columns[retrieval.ONCE], np.float64) == 1
+        return aggregate({name: np.asarray(values)[once] for name, values in columns.items()}, counts[:, once])
+
+    return of_some
+
+
+def _mean_of(name: str, columns: Columns, counts: Floats) -> Floats:
+    values = np.asarray(columns[name], np.float64)
+    there = ~np.isnan(values)
+    return _ratio(counts[:, there] @ values[there], counts[:, there].sum(axis=1))
 
 
 def _clinical(**options: Any) -> dict[str, Any]:
@@ -206,6 +232,8 @@ _COMPUTED: dict[str, dict[str, Any]] = {
     "finding_auroc": {"image_rows": finding_rows, "aggregate": _over_findings(_auroc)},
     "finding_auroc_weighted": {"image_rows": finding_rows, "aggregate": _over_findings(_auroc, weighted=True)},
     "finding_average_precision": {"image_rows": finding_rows, "aggregate": _over_findings(_average_precision)},
+    "class_accuracy": {"image_rows": finding_rows, "aggregate": partial(_one_of, place=0)},
+    "class_macro_f1": {"image_rows": finding_rows, "aggregate": partial(_one_of, place=1)},
     "finding_mcc": {"image_rows": finding_rows, "aggregate": _over_findings(matthews)},
     **{f"bleu_{n}": _BLEU | {"aggregate": partial(corpus_bleu, order=n)} for n in range(1, 5)},
     "rouge_l": _TEXT | {"text_statistics": texts.rouge_columns},
@@ -220,6 +248,8 @@ _COMPUTED: dict[str, dict[str, Any]] = {
     "sentence_map": {"box_statistics": boxes.sentence_columns},
     **{name: _RANKS for name in retrieval.RANKED if name != "rank"},
     "median_rank": _RANKS | {"aggregate": _median_rank},
+    **{f"{name}_once": _RANKS | {"aggregate": _once(partial(_mean_of, name))} for name in retrieval.RANKED[1:]},
+    "median_rank_once": _RANKS | {"aggregate": _once(_median_rank)},
     "map": _BOXES | {"aggregate": boxes.mean_average_precision},
     **{
         f"map@{100 * threshold:g}": _BOXES | {"aggregate": partial(boxes.mean_average_precision, place=place)}

@@ -127,6 +127,10 @@ _WRONG_LUNG = Protocol(
     decimals=5,
 )  # fmt: skip
 _CLASSIFICATION = Protocol("classification", (), ("finding_auroc", "finding_average_precision", "finding_mcc"))
+_ONE_OF_CLASSES = Protocol(
+    "one-of-classes", (), ("class_accuracy", "class_macro_f1", "finding_auroc", "finding_average_precision"),
+    resamples=250, labels="each image shows exactly one of the classes; images are chosen by the seed 0 and their ids",
+)  # fmt: skip
 _REPORTS = Protocol("reports", (), ("bleu_1", "bleu_4"))
 _UNCERTAIN_NEGATIVE = "rule labeller; uncertain and blank are negative"
 _TEXTS = (
@@ -144,16 +148,22 @@ _REGION_CLASSIFICATION = Protocol(
 )
 _REGION_EXPLANATION = replace(_WHOLE, name="chex-re", queries=("region",))
 _RETRIEVAL = Protocol(
-    "retrieval", (), ("recall@1", "recall@5", "recall@10", "median_rank"), queries=("image", "report"), resamples=250,
+    "retrieval", (),
+    (
+        "recall@1", "recall@5", "recall@10", "median_rank", "recall@1_once", "recall@5_once", "recall@10_once",
+        "median_rank_once",
+    ),
+    queries=("image", "report"), resamples=250,
     labels="studies with the same report, but for case and spaces, are relevant for each other",
-    averaging="mean over queries among all studies of the source; cosine of embeddings; ties in random order; "
+    averaging="mean over queries; an image's candidates are the distinct reports of the source, a report's all images; "
+    "cosine of embeddings; ties in random order; "
     "intervals by patient-clustered bootstrap (BCa)",
 )  # fmt: skip
 PROTOCOLS = Registry(
     "protocol",
     (
         _AUDIT, _WRONG_LUNG, _CLASSIFICATION, _REPORTS, _R2GEN, _WHOLE, _SENTENCE_GROUNDING, _DETECTION,
-        _REGION_CLASSIFICATION, _REGION_EXPLANATION, _RETRIEVAL,
+        _REGION_CLASSIFICATION, _REGION_EXPLANATION, _RETRIEVAL, _ONE_OF_CLASSES,
     ),
 )  # fmt: skip
 find_protocol = PROTOCOLS.find

@@ -9,14 +9,16 @@ import pyarrow as pa
 
 from rightlung.core import InputError
 from rightlung.scoring.retrieval import retrieve
+from rightlung.scoring.text_retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE, without_case_and_spaces
 
 if TYPE_CHECKING:
     from rightlung.measuring.targets import StudyLabels
 
 EMBEDDING = "embedding"
 """Column of a row's vector until the ranks are known."""
-IMAGE_TO_TEXT, TEXT_TO_IMAGE = "image-to-text", "text-to-image"
 RANKED = ("rank", "recall@1", "recall@5", "recall@10")
+ONCE = "text_occurs_once"
+"""Column: 1 for a study whose report no other study of the source has, else 0."""
 
 
 def embedding_rows(answer: Mapping[str, Any], labels: StudyLabels) -> Iterator[dict[str, Any]]:
@@ -27,22 +29,21 @@ def embedding_rows(answer: Mapping[str, Any], labels: StudyLabels) -> Iterator[d
             yield row | {EMBEDDING: answer[name]}
 
 
-def without_case_and_spaces(text: str) -> str:
-    """Return what identical reports have in common."""
-    return " ".join(text.casefold().split())
-
-
 def rank_columns(table: pa.Table) -> dict[str, list[float]]:
-    """Return rank and recall of each row's own report or image among those of all studies, by cosine.
+    """Return rank and recall of each row's own report or image among those of all studies, by cosine, and `ONCE`.
 
-    Studies with the same report (but for case and spaces) are relevant for each other. What a condition does not
-    change is as under ``none``.
+    The candidates of an image are the distinct reports (but for case and spaces). Studies with the same report are
+    relevant for each other. What a condition does not change is as under ``none``.
     """
     rows = table.select(["study", "condition", "target", "reference_text", EMBEDDING]).to_pylist()
     numbers: dict[str, int] = {}
     for row in rows:
         row["group"] = numbers.setdefault(without_case_and_spaces(row["reference_text"] or ""), len(numbers))
     columns = {name: [float("nan")] * len(rows) for name in RANKED}
+    studies: dict[int, set[str]] = {}
+    for row in rows:
+        studies.setdefault(row["group"], set()).add(row["study"])
+    columns[ONCE] = [float(len(studies[row["group"]]) == 1) for row in rows]
     places: dict[tuple[str, str], dict[str, int]] = {}
     for place, row in enumerate(rows):
         if row[EMBEDDING] is not None:
@@ -50,6 +51,8 @@ def rank_columns(table: pa.Table) -> dict[str, list[float]]:
     for (condition, target), own in places.items():
         other = TEXT_TO_IMAGE if target == IMAGE_TO_TEXT else IMAGE_TO_TEXT
         known = places.get(("none", other), {}) | places.get((condition, other), {})
+        if target == IMAGE_TO_TEXT:
+            known = {str(rows[place]["group"]): place for place in reversed(known.values())}
         asked, candidates = ([rows[place] for place in some.values()] for some in (own, known))
         if len(sizes := {len(row[EMBEDDING]) for row in (*asked, *candidates)}) > 1:
             raise InputError(f"images and texts must have embeddings of one dimension; got {sorted(sizes)}")

@@ -79,6 +79,8 @@ class Targets:
     labels: dict[str, StudyLabels] = field(default_factory=dict)
     region_labels: dict[tuple[str, str], StudyLabels] = field(default_factory=dict)
     """By study and query."""
+    unlabelled: dict[str, str] = field(default_factory=dict)
+    """Patients of the studies of which nothing is known."""
     regions: set[str] = field(default_factory=set)
     """Names of the studies' regions."""
     problems: list[str] = field(default_factory=list)
@@ -285,6 +287,8 @@ class _Walk:
         outlined = {finding: tuple(corners) for finding, corners in boxes.items() if corners}
         if study.findings or report or outlined:
             self.found.labels[study.id] = StudyLabels(patient, _plain(study.findings), report, outlined)
+        else:
+            self.found.unlabelled[study.id] = patient
         said = study.region_sentences if self.region_labels else {}
         for name in study.regions if self.region_labels else ():
             text = " ".join(study.phrases[index].text for index in said.get(name, ())) or None

@@ -175,6 +175,26 @@ def interval(
     return replace(result, undefined=undefined, reason=reason)
 
 
+def one_of_classes(scores: FloatArray, truth: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return accuracy and macro-F1 (rows,) of the class with the highest score, for counts (rows, images).
+
+    ``scores`` and ``truth`` are (images, classes); each image has one true class. Tied classes share the call. A class
+    that is not drawn is left out of the macro average.
+
+    >>> scores, truth = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]), np.array([[1, 0], [0, 1], [0, 1]])
+    >>> [float(one[0].round(4)) for one in one_of_classes(scores, truth, np.ones((1, 3)))]
+    [0.6667, 0.6667]
+    """
+    best = scores == scores.max(axis=1, keepdims=True)
+    called = best / best.sum(axis=1, keepdims=True)
+    hits, true, calls = (counts @ part for part in (called * truth, truth, called))
+    total = counts.sum(axis=1)
+    f1 = _ratio(2 * hits, true + calls, true > 0)
+    drawn = (true > 0).sum(axis=1)
+    accuracy = _ratio(hits.sum(axis=1), total, total > 0)
+    return accuracy, _ratio(np.nansum(f1, axis=1), drawn.astype(np.float64), drawn > 0)
+
+
 class SortedScores:
     """Scores of one label, sorted once, for any counts of how often each image is drawn."""
 

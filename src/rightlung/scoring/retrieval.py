@@ -1,4 +1,7 @@
-"""Retrieval: the rank of the first relevant candidate of each query, recall at k, and the median rank."""
+"""Retrieval: the rank of the first relevant candidate of each query, recall at k, and the median rank.
+
+`rightlung.scoring.text_retrieval` scores images and reports with it, next to answers that never see the image.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from rightlung.core.errors import InputError
 
 Floats = NDArray[np.float64]
 QUERIES_AT_ONCE = 1024
+KS = (1, 5, 10)
 
 
 def ranks(similarity: ArrayLike, relevant: ArrayLike) -> Floats:
@@ -22,8 +26,7 @@ def ranks(similarity: ArrayLike, relevant: ArrayLike) -> Floats:
     >>> ranks([[0.9, 0.4, 0.1], [0.5, 0.5, 0.2]], [[False, True, True], [True, False, False]]).tolist()
     [2.0, 1.5]
     """
-    above, tied, own = _places(similarity, relevant)
-    return np.where(own > 0, 1.0 + above + tied / 2, np.nan)
+    return _rank(*_places(similarity, relevant))
 
 
 def recall_at(similarity: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
@@ -35,9 +38,16 @@ def recall_at(similarity: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
     >>> recall_at([[0.9, 0.4], [0.5, 0.5]], [[True, False], [True, False]], 1).tolist()
     [1.0, 0.5]
     """
+    return _recall(*_places(similarity, relevant), k)
+
+
+def _rank(above: Floats, tied: Floats, own: Floats) -> Floats:
+    return np.where(own > 0, 1.0 + above + tied / 2, np.nan)
+
+
+def _recall(above: Floats, tied: Floats, own: Floats, k: int) -> Floats:
     if k < 1:
         raise InputError(f"k must be at least 1; got {k}")
-    above, tied, own = _places(similarity, relevant)
     missed = np.ones(len(own))  # chance that all of the places left hold irrelevant ones
     for drawn in range(k):
         share = np.clip(tied - drawn, 0, None) / np.maximum(tied + own - drawn, 1)
@@ -58,26 +68,37 @@ def _places(similarity: ArrayLike, relevant: ArrayLike) -> tuple[Floats, Floats,
 
 
 def retrieve(
-    queries: ArrayLike, candidates: ArrayLike, groups: tuple[ArrayLike, ArrayLike], ks: Sequence[int] = (1, 5, 10)
+    queries: ArrayLike,
+    candidates: ArrayLike,
+    groups: tuple[ArrayLike, ArrayLike],
+    ks: Sequence[int] = KS,
+    *,
+    bonus: ArrayLike | None = None,
 ) -> dict[str, Floats]:
     """Return ``rank`` and ``recall@k`` of each query, (queries,) each, by the cosine of embeddings (n, dimension).
 
     ``groups`` (queries,), (candidates,) number what is described: a candidate of the query's group is relevant.
+    ``bonus`` (candidates,) is added to the cosines.
     """
-    asked, known = _unit(queries), _unit(candidates)
+    asked, known = unit_vectors(queries), unit_vectors(candidates)
+    if asked.shape[1:] != known.shape[1:]:
+        raise InputError(f"queries have {asked.shape[1]} dimensions and candidates {known.shape[1]}")
     of_query, of_candidate = map(np.asarray, groups)
+    added = np.zeros(len(known)) if bonus is None else np.asarray(bonus, np.float64)
     parts = []
     for begin in range(0, len(asked), QUERIES_AT_ONCE):
         some = slice(begin, begin + QUERIES_AT_ONCE)
-        similarity = (asked[some] @ known.T).round(12)  # so that equal candidates tie, whatever their column
-        relevant = of_query[some, None] == of_candidate
-        found = {f"recall@{k}": recall_at(similarity, relevant, k) for k in ks}
-        parts.append({"rank": ranks(similarity, relevant), **found})
+        similarity = (asked[some] @ known.T).round(12) + added  # rounded, so that equal candidates tie
+        places = _places(similarity, of_query[some, None] == of_candidate)
+        parts.append({"rank": _rank(*places), **{f"recall@{k}": _recall(*places, k) for k in ks}})
     return {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
 
 
-def _unit(vectors: ArrayLike) -> Floats:
+def unit_vectors(vectors: ArrayLike) -> Floats:
+    """Return vectors (n, dimension) divided by their lengths; a vector of zeros stays one."""
     values = np.asarray(vectors, dtype=np.float64)
+    if values.ndim != 2 or not np.isfinite(values).all():
+        raise InputError(f"embeddings must be a table (n, dimension) of finite numbers; got the shape {values.shape}")
     lengths: Floats = np.linalg.norm(values, axis=1, keepdims=True)
     return values / np.maximum(lengths, np.finfo(np.float64).tiny)
 

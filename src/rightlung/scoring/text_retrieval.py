@@ -1,0 +1,204 @@
+"""Retrieval of reports by images and of images by reports, next to answers that never see the image.
+
+Reports repeat: "no acute findings" has many authors. So candidates are **distinct** texts (`TextPool`); an image with
+the same text as the query's is a hit and never a wrong answer; and texts that occur once are also scored alone, because
+only these cannot be guessed by their frequency. Every score has one value for each query, in the order of the images,
+so that models can be compared query by query (`rightlung.results.estimator.Estimator`, with the patients as clusters).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rightlung.core.errors import InputError, check_known
+from rightlung.scoring.retrieval import KS, Floats, retrieve, unit_vectors
+
+IMAGE_TO_TEXT, TEXT_TO_IMAGE = "image-to-text", "text-to-image"
+CORRECTED, FREQUENT, CHANCE = "image-to-text, prior-corrected", "frequent texts first", "uniform chance"
+IMAGES_BY_CHANCE = "uniform chance, text-to-image"
+
+_NO_WORD = re.compile(r"[\W_]+")
+
+
+def without_case_and_spaces(text: str) -> str:
+    """Return a text in lower case with single spaces."""
+    return " ".join(text.casefold().split())
+
+
+NORMALISATIONS: Mapping[str, Callable[[str], str]] = {
+    "exact": str,
+    "case-and-spaces": without_case_and_spaces,
+    "words": lambda text: " ".join(_NO_WORD.sub(" ", text.casefold()).split()),
+}
+"""What identical texts may differ in: nothing; case and spaces; or also punctuation."""
+
+
+@dataclass(frozen=True)
+class TextPool:
+    """The distinct texts that are candidates, in the wording that came first, and how often each occurs.
+
+    >>> pool = TextPool.of(["No change.", "A nodule.", "no  change."], name="val")
+    >>> pool.texts, pool.counts.tolist(), pool.places(["NO CHANGE.", "A mass."]).tolist()
+    (('No change.', 'A nodule.'), [2.0, 1.0], [0, -1])
+    """
+
+    name: str
+    texts: tuple[str, ...]
+    counts: Floats = field(repr=False)
+    normalisation: str = "case-and-spaces"
+
+    @classmethod
+    def of(cls, texts: Sequence[str], name: str = "all", normalisation: str = "case-and-spaces") -> TextPool:
+        """Return the pool of all distinct texts among these."""
+        check_known("normalisation", normalisation, NORMALISATIONS)
+        same = NORMALISATIONS[normalisation]
+        counts = Counter(map(same, texts))
+        first: dict[str, str] = {}
+        for text in texts:
+            first.setdefault(same(text), text)
+        return cls(name, tuple(first.values()), np.array([counts[one] for one in first], np.float64), normalisation)
+
+    def places(self, texts: Sequence[str]) -> NDArray[np.intp]:
+        """Return the place of each text in the pool, −1 where the pool lacks it."""
+        same = NORMALISATIONS[self.normalisation]
+        known = {same(text): place for place, text in enumerate(self.texts)}
+        return np.array([known.get(same(text), -1) for text in texts], np.intp)
+
+    def log_frequency(self, training_texts: Sequence[str], smoothing: float = 1.0) -> Floats:
+        """Return the log of each text's share among training texts, with ``smoothing`` more of each."""
+        places = self.places(training_texts)
+        counts = np.bincount(places[places >= 0], minlength=len(self.texts)) + smoothing
+        shares: Floats = np.log(counts / (len(training_texts) + smoothing * len(self.texts)))
+        return shares
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """Ranks and recalls of all queries."""
+
+    name: str
+    pool: str
+    candidates: int
+    columns: Mapping[str, Floats] = field(repr=False)
+    """``rank`` and ``recall@k``, (queries,); NaN for a query whose answer is not among the candidates."""
+    once: NDArray[np.bool_] = field(repr=False)
+    """Whether the query's text occurs once in the pool, (queries,)."""
+
+    def column(self, name: str, once: bool = False) -> Floats:
+        """Return the values of all queries; with ``once``, NaN for those whose text occurs more often."""
+        check_known("column", name, self.columns)
+        return np.where(self.once, self.columns[name], np.nan) if once else self.columns[name]
+
+    def as_json(self) -> dict[str, object]:
+        """Return recall at each k and the median rank, of all queries and of those whose text occurs once."""
+        found: dict[str, object] = {"pool": self.pool, "candidates": self.candidates}
+        for title, once in (("all", False), ("once", True)):
+            columns = {name: self.column(name, once) for name in self.columns}
+            there = {name: values[~np.isnan(values)] for name, values in columns.items()}
+            numbers: dict[str, float | int] = {"queries": len(there["rank"])}
+            if len(there["rank"]):
+                numbers |= {name: float(values.mean()) for name, values in there.items() if name != "rank"}
+                numbers["median_rank"] = float(np.median(there["rank"]))
+            found[title] = numbers
+        return found
+
+
+@dataclass(frozen=True)
+class PriorCorrection:
+    """Weights of a text's similarity and of its log frequency, by maximum likelihood (see `fit_prior`)."""
+
+    scale: float
+    weight: float
+
+    def bonus(self, log_frequency: ArrayLike) -> Floats:
+        """Return what to add to the cosine of each text, (texts,)."""
+        added: Floats = self.weight / self.scale * np.asarray(log_frequency, np.float64)
+        return added
+
+
+def fit_prior(
+    images: ArrayLike, pool_embeddings: ArrayLike, places: ArrayLike, log_frequency: ArrayLike
+) -> PriorCorrection:
+    """Fit p(t | image) ∝ exp(scale · cosine + weight · log p̂(t)) to images (n, dimension) and their texts' places.
+
+    A contrastive loss learns log p(t | image) / p(t), so it unlearns how frequent texts are; this adds it again. Fit on
+    training patients that the embeddings were **not** trained on: memorised pairs need no prior, and its weight becomes
+    too small. Both numbers are at least 0.
+    """
+    from scipy.optimize import minimize
+
+    cosines = unit_vectors(images) @ unit_vectors(pool_embeddings).T
+    own, logs = np.asarray(places, np.intp), np.asarray(log_frequency, np.float64)
+    if not len(own) or (own < 0).any():
+        raise InputError("to fit the prior correction, the pool must hold the text of every image, and one at least")
+    rows = np.arange(len(own))
+
+    def loss(numbers: Floats) -> tuple[float, Floats]:
+        logits = numbers[0] * cosines + numbers[1] * logs
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        slopes = [(shares * cosines).sum(axis=1) - cosines[rows, own], shares @ logs - logs[own]]
+        return -float(np.log(shares[rows, own] + 1e-300).mean()), np.array([one.mean() for one in slopes])
+
+    found = minimize(loss, (10.0, 1.0), jac=True, method="L-BFGS-B", bounds=[(1e-3, 1e4), (0.0, 10.0)])
+    return PriorCorrection(float(found.x[0]), float(found.x[1]))
+
+
+def score(
+    images: ArrayLike,
+    texts: Sequence[str],
+    pool: TextPool,
+    pool_embeddings: ArrayLike,
+    *,
+    training_texts: Sequence[str] | None = None,
+    correction: PriorCorrection | None = None,
+    ks: Sequence[int] = KS,
+) -> dict[str, Retrieved]:
+    """Score images (n, dimension) and their own ``texts`` (n) both ways, and answers that never see the image.
+
+    ``pool_embeddings`` (texts of the pool, dimension) belong to the pool, which holds all own texts. An image's query
+    has all texts of the pool as candidates. A text's query has all of ``images``; those with the same text are hits.
+    `FREQUENT` answers every image with the most frequent training texts (default: those of the pool), `CHANCE` with the
+    pool in random order, and `IMAGES_BY_CHANCE` every text with the images in random order. With a ``correction``,
+    `CORRECTED` adds the training texts' log frequency to the cosines.
+    """
+    places = pool.places(texts)
+    vectors, known = np.asarray(images), np.asarray(pool_embeddings)
+    if len(vectors) != len(texts) or len(known) != len(pool.texts):
+        raise InputError(
+            f"got {len(vectors)} images for {len(texts)} texts, and {len(known)} embeddings for the {len(pool.texts)} "
+            f"texts of pool {pool.name!r}"
+        )
+    if (places < 0).any():
+        missing = texts[int(np.argmax(places < 0))]
+        raise InputError(f"pool {pool.name!r} lacks the text {missing[:60]!r} of a query")
+    if len(pool.texts) <= max(ks):
+        raise InputError(
+            f"pool {pool.name!r} has {len(pool.texts)} distinct texts; recall at {max(ks)} needs more of them"
+        )
+    groups, every = (places, np.arange(len(pool.texts))), np.ones((len(places), 1))
+    training = [text for text, n in zip(pool.texts, pool.counts, strict=True) for _ in range(int(n))]
+    logs = pool.log_frequency(training if training_texts is None else training_texts)
+    once = pool.counts[places] == 1
+
+    def of(name: str, columns: Mapping[str, Floats], candidates: int = len(pool.texts)) -> Retrieved:
+        return Retrieved(name, pool.name, candidates, columns, once)
+
+    constant = np.ones((len(pool.texts), 1))
+    found = {
+        IMAGE_TO_TEXT: of(IMAGE_TO_TEXT, retrieve(vectors, known, groups, ks)),
+        TEXT_TO_IMAGE: of(TEXT_TO_IMAGE, retrieve(known[places], vectors, (places, places), ks), len(vectors)),
+        FREQUENT: of(FREQUENT, retrieve(every, constant, groups, ks, bonus=logs)),
+        CHANCE: of(CHANCE, retrieve(every, constant, groups, ks)),
+        IMAGES_BY_CHANCE: of(IMAGES_BY_CHANCE, retrieve(every, every, (places, places), ks), len(vectors)),
+    }
+    if correction is not None:
+        corrected = retrieve(vectors, known, groups, ks, bonus=correction.bonus(logs))
+        found[CORRECTED] = of(CORRECTED, corrected)
+    return found
