@@ -37,7 +37,7 @@ PAPER = Paper(
     summary="eCLIP (Kumar and Marttinen, ECCV 2024): what is an expert's gaze worth?",
     variants=VARIANTS,
     protocol=PROTOCOL,
-    source="phantom?count=2000&seed=17&size=128",
+    source="phantom?count=1200&seed=17&size=128",
     quick_source="phantom?count=60&seed=13&size=96",
     quick_changes=quick_changes,
     sanity_checks=_sanity_checks,
