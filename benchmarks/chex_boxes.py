@@ -1,11 +1,13 @@
-"""Fine-tune `chex` on the boxes of NIH ChestX-ray14, cross-validated over patients, and write one predictions file.
+"""Fine-tune ChEX on the boxes of NIH ChestX-ray14, cross-validated over patients, and write one predictions file.
 
-    python benchmarks/chex_boxes.py /data/nih.tar --out runs/chex-boxes
+    python benchmarks/chex_boxes.py /data/nih.tar --out runs/chex-boxes --model runs/chex/detector/model
     rightlung audit runs/chex-boxes/predictions.parquet 'manifest:/data/nih.tar?split=boxes' --task detection \
       --boxes merge --tune cross-validate --out audits/chex-boxes
 
 Each fold of patients is answered by a model (recipe ``chex-boxes``) that has seen the boxes of the other four. Folds
-are those in which the audit tunes the scale of boxes. It needs a GPU, or an hour.
+are those in which the audit tunes the scale of boxes. ``--model`` is the model to start from: in docs/results, that of
+the stage ``detector`` of ``rightlung train chex-small --out runs/chex``; by default, the shipped `chex`. It needs a
+GPU, or an hour.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     rightlung audit chex 'phantom?count=200&seed=31' $T --condition none --condition exchange-image --out audits/chex-phantom
     rightlung audit chex 'phantom?count=200&seed=31&part=held-out' $T --condition none --condition exchange-image --out audits/chex-held-out
     rightlung audit chex 'manifest:/data/nih.tar?split=boxes' --task detection --boxes merge --tune cross-validate --out audits/chex-nih
-    python benchmarks/chex_boxes.py /data/nih.tar --out runs/chex-boxes
+    python benchmarks/chex_boxes.py /data/nih.tar --out runs/chex-boxes --model runs/chex/detector/model
     rightlung audit runs/chex-boxes/predictions.parquet 'manifest:/data/nih.tar?split=boxes' --task detection --boxes merge \
       --tune cross-validate --out audits/chex-boxes
     python benchmarks/chex_results.py audits --figure docs/results/chex.png > tables.md

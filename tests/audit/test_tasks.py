@@ -109,7 +109,11 @@ def test_every_task_of_a_source_that_has_the_targets(tmp_path: Path) -> None:
     for way in ("regions", "finding-boxes"):
         found = tasks["region-classification"][way]
         assert found["finding_auroc"] == pytest.approx(1.0)
-        assert found["blind"]["blind-constant"]["measures"]["finding_auroc"]["estimate"] == 0.5
+        blind = found["blind"]["blind-constant"]
+        assert blind["measures"]["finding_auroc"]["estimate"] == 0.5
+        assert {name: one["estimate"] for name, one in blind["difference"].items()} == pytest.approx(
+            {"finding_auroc": 0.5, "finding_auroc_weighted": 0.5}
+        )
         assert tasks["region-description"][way]["micro_f1_14"] == pytest.approx(1.0)
     assert tasks["region-description"]["finding-boxes"]["measures"]["bleu_4"]["estimate"] == pytest.approx(1.0)
     assert tasks["report"]["measures"]["rouge_l"]["estimate"] == pytest.approx(1.0)

@@ -10,9 +10,10 @@ import PIL.Image
 import pytest
 import torch
 
-from rightlung.core import Box
+from rightlung.core import Box, Report, Sentence
 from rightlung.models.folder import save_model
-from rightlung.pages.report import side_agrees, wrong_side
+from rightlung.models.registry import load
+from rightlung.pages.report import prompt_agrees, side_agrees, warnings_about, wrong_side
 from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from tests.models.chex.tiny import create
@@ -81,6 +82,46 @@ def test_a_sentence_whose_boxes_lie_on_the_other_side_has_a_warning() -> None:
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt", "expected"),
+    [
+        ("A small left effusion.", "pneumothorax", False),
+        ("No evidence of pneumothorax.", "pneumothorax", True),
+        ("Consolidation of the left lung.", "lung opacity", True),  # every consolidation is an opacity
+        ("A left basal opacity.", "consolidation", True),
+        ("A small left pneumothorax.", "right apical zone", False),
+        ("A small right pneumothorax.", "right apical zone", True),
+        ("A small pneumothorax.", "right apical zone", None),
+        ("Small bilateral effusions.", "right apical zone", None),
+        ("A small right pneumothorax.", "left pneumothorax", False),
+        ("The spine is straight.", "pneumothorax", None),
+        ("A small left effusion.", None, None),
+    ],
+)
+def test_a_sentence_about_something_else_than_its_prompt_has_a_warning(
+    text: str, prompt: str | None, expected: bool | None
+) -> None:
+    assert prompt_agrees(text, prompt) is expected
+    warned = ["it is not about what was asked"] if expected is False else []
+    assert warnings_about(Sentence(text, prompt=prompt)) == warned
+
+
+def test_both_warnings_of_a_sentence_are_shown(
+    call: Any, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rightlung.models.chex import Chex
+
+    written = Report("x", sentences=(Sentence("a left effusion", (Box(0.1, 0.1, 0.4, 0.9),), 0.5, "pneumothorax"),))
+    monkeypatch.setattr(Chex, "report", lambda *_: [written])
+    done = call("report", image, "--html", "r.html", "--json")
+    (sentence,) = json.loads(done.stdout)["sentences"]
+    assert (sentence["side_agrees"], sentence["prompt_agrees"]) == (False, False)
+    told, page = call("report", image).stderr, (tmp_path / "r.html").read_text()
+    for warning in ("it is not about what was asked", "its box lies on the other side"):
+        assert f"\n   warning: {warning}\n" in told
+        assert f">warning: {warning}<" in page
 
 
 @pytest.fixture
@@ -163,6 +204,39 @@ def test_bad_files_of_prompts_are_refused(
     done = call("report", image, "--prompts", "prompts.txt")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--findings", "--regions"])
+def test_own_prompts_and_a_choice_of_sets_are_refused_together(
+    call: Any, image: str, tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "prompts.txt").write_text("heart\n")
+    done = call("report", image, "--prompts", "prompts.txt", option, "positive")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "give --prompts, or --findings and --regions" in done.stderr
+
+
+def test_the_command_line_and_python_have_the_same_default(call: Any, image: str, tmp_path: Path) -> None:
+    (report,) = load("chex").report(str(tmp_path / image))
+    written = json.loads(call("report", image, "--json").stdout)
+    assert [one["text"] for one in written["sentences"]] == [one.text for one in report.sentences]
+    everything = json.loads(call("report", image, "--findings", "yes", "--json").stdout)["sentences"]
+    assert len(everything) > len(report.sentences) > 0  # the paper's choice keeps what is less likely than not, too
+
+
+def test_a_report_generator_without_prompts_needs_no_options(
+    call: Any, files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rightlung.cli import describe
+
+    class Writer:
+        def report(self, images: Any) -> list[Report]:
+            return [Report("The lungs are clear.") for _ in images]
+
+    monkeypatch.setattr(describe, "load_model", lambda *_: Writer())
+    assert json.loads(call("report", files[0], "--json").stdout)["text"] == "The lungs are clear."
+    done = call("report", files[0], "--findings", "positive")
+    assert (done.returncode, "takes no prompts" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["describe", "report"])

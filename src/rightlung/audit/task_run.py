@@ -134,7 +134,7 @@ class TaskRun:
         asked = asked_of(part, targets, scheme)
         if asked is not None and part.method == "detect":
             with_classes(targets, asked.classes)
-            asked = asked_of(part, targets, scheme) or asked
+            asked = replace(asked, queries={key: targets.labels[key[0]] for key in asked.queries})
         return None if asked is None else Known(source, targets, asked)
 
     def predictions(self, part: TaskPart, known: Known, conditions: Sequence[str], folder: str) -> Predictions:

@@ -81,6 +81,7 @@ _ONE_OF = (
 _RETRIEVAL, _RECALLS = find_protocol("retrieval"), ("recall@1", "recall@5", "recall@10")
 _LABELS = "a finding that some images have and others are known not to have"
 _PROBE = replace(find_protocol("classification"), name="probe", resamples=250)
+_AUROCS = ("finding_auroc_weighted", "finding_auroc")
 _F1 = ("meteor", "micro_f1_14", "macro_f1_14", "sided_f1")
 _PARTS = (
     TaskPart("grounding", "grounding", "Sentence grounding", "ground", "phrases", find_protocol("chex-sg"),
@@ -97,18 +98,16 @@ _PARTS = (
         for head, findings in HEADS.items()
     ),
     TaskPart("region-classification", "regions", "Classification of anatomical regions", "classify", "regions", _RC,
-         ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent",
-         "finding_auroc"),
+         _AUROCS, "region boxes with findings present and absent", "finding_auroc"),
     TaskPart("region-classification", "finding-boxes", "Classification of the boxes of findings", "classify", "boxes",
-         replace(_RC, queries=("box",), labels=_ONE_OF), ("finding_auroc",), "boxes of at least two findings",
+         replace(_RC, queries=("box",), labels=_ONE_OF), _AUROCS[::-1], "boxes of at least two findings",
          "finding_auroc", multiclass=True),
     TaskPart("region-classification", "finding-boxes-binary", "Classification of the boxes of findings, one by one",
-         "classify", "boxes", replace(_RC, queries=("box",)), ("finding_auroc",), "boxes of at least two findings",
+         "classify", "boxes", replace(_RC, queries=("box",)), _AUROCS[::-1], "boxes of at least two findings",
          "finding_auroc", on_demand=True),
     TaskPart("region-classification", "regions-by-name", "Classification of anatomical regions by name",
-         "classify", "region-names", replace(_RC, queries=("region-name",)),
-         ("finding_auroc_weighted", "finding_auroc"), "region boxes with findings present and absent", "finding_auroc",
-         on_demand=True),
+         "classify", "region-names", replace(_RC, queries=("region-name",)), _AUROCS,
+         "region boxes with findings present and absent", "finding_auroc", on_demand=True),
     TaskPart("region-description", "regions", "Description of anatomical regions", "describe", "regions", _RE, _F1,
          "region boxes with sentences"),
     TaskPart("region-description", "finding-boxes", "Description of the boxes of phrases", "describe", "boxes",

@@ -14,7 +14,7 @@ from rightlung.core import Box, Image, InputError, Query, Report, Sentence
 from rightlung.core.checks import check_text
 from rightlung.core.files import write_whole
 from rightlung.models.base import Describer, Grounder, Reader, Reporter
-from rightlung.pages.report import report_page, side_agrees, wrong_side
+from rightlung.pages.report import prompt_agrees, report_page, side_agrees, warnings_about
 from rightlung.studies.images import decode_image
 from rightlung.studies.plausibility import IN_COLOUR, why_implausible
 
@@ -49,11 +49,13 @@ def describe(
         for one in found:
             place = "" if one["box"] is None else f"{' in' if one['prompt'] else ''} box {_corners(one['box'])}"
             whole = "whole image" if one["box"] is None else ""
-            say(f"{cut(one['prompt'] or whole)}{place}: {one['text'] or '(no words)'}".strip())
-            for best in one.get("boxes", [])[:1]:
-                say(f"  best box {_corners(best['box'])}, score {best['score']:.2f}")
-                if warning := wrong_side(one["text"], [Box(*best["box"])]):
-                    say(f"  warning: {warning}")
+            best, said = one.get("boxes", [])[:1], one["text"].strip()
+            say(f"{cut(one['prompt'] or whole)}{place}: {said or '(no words)'}".strip())
+            for box in best:
+                say(f"  best box {_corners(box['box'])}, score {box['score']:.2f}")
+            shown = tuple(Box(*box["box"]) for box in best)
+            for warning in warnings_about(Sentence(one["text"], shown, prompt=one["prompt"])) if said else ():
+                say(f"  warning: {warning}")
         _say_end(notes, NO_EVIDENCE)
 
     result = {"image": str(image), "model": model_name, "answers": found, "notes": notes, "note": NOT_A_MEDICAL_DEVICE}
@@ -64,19 +66,23 @@ def report(
     image: Path,
     model_name: str,
     prompts: Path | None,
-    findings: str,
-    regions: str,
+    findings: str | None,
+    regions: str | None,
     html: Path | None,
     device: str | None,
     json: bool,
 ) -> None:
     """Print the report of an image, each sentence with its score, prompt and boxes."""
+    settings: dict[str, Any] = {"findings": findings, "regions": regions}
+    settings = {name: use for name, use in settings.items() if use is not None}
+    if prompts is not None and settings:
+        raise InputError("give --prompts, or --findings and --regions: your own prompts take the place of both sets")
     own = () if prompts is None else tuple(_lines(prompts))
     pixels = _read(image)
     model = load_model(model_name, device)
     if not isinstance(model, Reporter):
         raise InputError(f"model {model_name!r} writes no reports; 'rightlung models' lists what each can do")
-    written = _written(model, model_name, pixels, own, findings, regions)
+    written = _written(model, model_name, pixels, settings | ({"prompts": own} if own else {}))
     notes, advice = _notes(model, own), NO_EVIDENCE if written.sentences else MAY_MISS
     sentences = [
         {
@@ -85,6 +91,7 @@ def report(
             "prompt": one.prompt,
             "boxes": [list(box.as_tuple()) for box in one.boxes],
             "side_agrees": side_agrees(one.text, one.boxes),
+            "prompt_agrees": prompt_agrees(one.text, one.prompt),
         }
         for one in written.sentences
     ]
@@ -113,8 +120,7 @@ def _details(sentence: Sentence) -> str:
     score = [] if sentence.score is None else [f"score {sentence.score:.2f}"]
     boxes = [f"box {_corners(box.as_tuple())}" for box in sentence.boxes] or ["no box"]
     details = "; ".join([*prompt, *score, *boxes])
-    warning = wrong_side(sentence.text, sentence.boxes)
-    return f"{details}\n   warning: {warning}" if warning else details
+    return "\n   warning: ".join([details, *warnings_about(sentence)])
 
 
 def _corners(box: Iterable[float]) -> str:
@@ -142,13 +148,12 @@ def _say_end(notes: Sequence[str], advice: str) -> None:
     say(f"\n{advice}\n{NOT_A_MEDICAL_DEVICE}")
 
 
-def _written(model: Any, name: str, pixels: Image, prompts: tuple[str, ...], findings: str, regions: str) -> Report:
-    if not hasattr(model, "report_settings"):
-        if prompts or (findings, regions) != ("yes", "positive"):
-            raise InputError(f"model {name!r} takes no prompts: leave out --prompts, --findings and --regions")
+def _written(model: Any, name: str, pixels: Image, settings: dict[str, Any]) -> Report:
+    if not settings:
         return model.report([pixels])[0]  # type: ignore[no-any-return]
-    settings = model.report_settings(findings=findings, regions=regions, prompts=prompts)
-    return model.report([pixels], settings)[0]  # type: ignore[no-any-return]
+    if not hasattr(model, "report_settings"):
+        raise InputError(f"model {name!r} takes no prompts: leave out --prompts, --findings and --regions")
+    return model.report([pixels], model.report_settings(**settings))[0]  # type: ignore[no-any-return]
 
 
 def _lines(path: Path) -> list[str]:

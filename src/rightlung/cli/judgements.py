@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung import judgements as study
+from rightlung.cli.options import BootstrapSeed, Json, Key, Level, Texts, arg, opt
 from rightlung.cli.output import Exit, finish, say, say_problems, say_table
 from rightlung.core import InputError
 from rightlung.core.progress import ProgressBars
-from rightlung.judgements.analysis import estimate_of
-from rightlung.judgements.judgement import refuse_existing
-from rightlung.pages.numbers import span
-from rightlung.results.estimate import BootstrapSettings
+
+judgements_app = typer.Typer(help="Plan, check and analyse radiologists' judgements.", no_args_is_help=True)
+MODELS_HELP = (
+    "Model to judge (repeatable). Default: the model of an audit; the comparable variants of an experiment, without "
+    "references, ablations and further seeds."
+)
+Table = Annotated[Path, arg("Table of judgements, CSV or Parquet.", "TABLE")]
 
 
-def make_plan(
-    instances: Path,
-    models: list[str],
-    annotators: list[str],
-    per_annotator: int,
-    overlap: int,
-    seed: int,
-    abnormal: bool,
-    out: Path,
-    key: Path,
-    json: bool,
+@judgements_app.command("plan")
+def plan(
+    instances: Annotated[Path, arg("Folder of the experiment or audit to judge.", "INSTANCES")],
+    out: Annotated[Path, opt("CSV file to write the table to.", "TABLE")],
+    key: Annotated[Path, opt("CSV file to write the key to; hide it from annotators.", "KEY", name="--key")],
+    annotators: Annotated[list[str], opt("Name of an annotator (repeatable).", "NAME", name="--annotator")],
+    models: Annotated[Texts, opt(MODELS_HELP, "NAME", name="--model")] = None,
+    per_annotator: Annotated[int, opt("Number of prompts for each annotator.", "N", min=1)] = 50,
+    overlap: Annotated[int, opt("Number of those prompts that all annotators judge.", "N", min=0)] = 10,
+    abnormal: Annotated[bool, opt("Use abnormal phrases only.", name="--abnormal")] = False,
+    seed: Annotated[int, opt("Seed of the codes, the choice of prompts and their order.", "N", min=0)] = 0,
+    json: Json = False,
 ) -> None:
-    """Write an empty table and its key."""
+    """Write a blinded table of judgements to fill in, and its key."""
+    from rightlung import judgements as study
+    from rightlung.judgements.judgement import refuse_existing
+
     if out.resolve() == key.resolve():
         raise InputError(f"--out and --key must be two files; both are {out}")
     measures = study.read_measures([instances])
@@ -69,16 +78,29 @@ def make_plan(
     finish(json, summary, tell)
 
 
-def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> None:
-    """Print every problem of a table, and a summary."""
+@judgements_app.command("check")
+def check(
+    table: Table,
+    key: Key = None,
+    instances: Annotated[
+        Path | None, opt("Folder that the prompts come from.", "INSTANCES", name="--instances")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check a table of judgements and count what it holds.
+
+    Finds invalid ratings, duplicate and incomplete rows, and models that are not blinded.
+    """
+    from rightlung import judgements as study
+
     read = study.read_judgements(
-        path,
+        table,
         key=None if key is None else study.read_key(key),
         instances=None if instances is None else study.read_measures([instances]).instances,
     )
     rows = read.judgements
     summary: dict[str, Any] = {
-        "path": str(path),
+        "path": str(table),
         "valid": not read.problems,
         "version": study.VERSION,
         "judgements": len(rows),
@@ -93,28 +115,41 @@ def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> N
 
     def tell() -> None:
         valid = "problems" if read.problems else "valid"
-        say(f"{path}: {valid}, {len(rows):,} judgements, {read.open:,} still to make")
+        say(f"{table}: {valid}, {len(rows):,} judgements, {read.open:,} still to make")
         say(f"  {summary['prompts']} prompts, {summary['custom_prompts']} of them custom")
         for name in ("annotators", "models"):
             say(f"  {name}: {', '.join(summary[name]) or 'none'}")
-        say_problems(summary["problems"], f"problems in {path}")
+        say_problems(summary["problems"], f"problems in {table}")
 
     finish(json, summary, tell, read.problems, Exit.BAD_INPUT)
 
 
+@judgements_app.command("analyse")
 def analyse(
-    table: Path,
-    key: Path | None,
-    measures: list[Path],
-    instances: Path | None,
-    out: Path,
-    settings: BootstrapSettings,
-    json: bool,
+    table: Table,
+    out: Annotated[Path, opt("Folder to write to.", "DIR")],
+    key: Key = None,
+    measures: Annotated[list[Path] | None, opt("Folder of measures to correlate with (repeatable).", "DIR")] = None,
+    instances: Annotated[Path | None, opt("Folder that names the patients. Default: --measures.", "INSTANCES")] = None,
+    resamples: Annotated[int, opt("Number of bootstrap resamples behind each interval.", "N", min=100)] = 10_000,
+    level: Level = 0.95,
+    seed: BootstrapSeed = 0,
+    json: Json = False,
 ) -> None:
-    """Analyse the judgements; write the page, Markdown and JSON."""
+    """Compare models by their ratings, with agreement and correlations.
+
+    Writes a page with the ratings of each model, the agreement of annotators and the correlation with automatic
+    measures.
+    """
+    from rightlung import judgements as study
+    from rightlung.judgements.analysis import estimate_of
+    from rightlung.pages.numbers import span
+    from rightlung.results.estimate import BootstrapSettings
+
+    settings = BootstrapSettings(resamples, level, seed)
     with ProgressBars(say) as tell:
         done = study.analyse_table(
-            table, out, key=key, measures=measures, instances=instances, settings=settings, progress=tell
+            table, out, key=key, measures=measures or [], instances=instances, settings=settings, progress=tell
         )  # fmt: skip
     result = done.result
 

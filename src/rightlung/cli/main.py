@@ -6,13 +6,37 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
+from rightlung.cli.judgements import judgements_app
+from rightlung.cli.options import (
+    BOXES_HELP,
+    CASES_HELP,
+    FINDINGS_HELP,
+    QUERY_HELP,
+    REGIONS_HELP,
+    RESAMPLES_HELP,
+    TASK_HELP,
+    TUNE_HELP,
+    BootstrapSeed,
+    Device,
+    Json,
+    Level,
+    Overwrite,
+    Probes,
+    Source,
+    Texts,
+    Use,
+    arg,
+    opt,
+)
 from rightlung.cli.output import Exit, say
+from rightlung.cli.reproduce import reproduce
+from rightlung.cli.train import train
 from rightlung.core.errors import InputError, OutputError
 
 EPILOG = (
@@ -46,66 +70,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Summarise, draw and check data sources.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-judgements_app = typer.Typer(help="Plan, check and analyse radiologists' judgements.", no_args_is_help=True)
 app.add_typer(judgements_app, name="judgements")
-
-
-def _arg(help: str, metavar: str) -> Any:
-    return typer.Argument(help=help, metavar=metavar)
-
-
-def _opt(help: str, metavar: str | None = None, name: str | None = None, **limits: Any) -> Any:
-    return typer.Option(*([name] if name else []), help=help, metavar=metavar, **limits)
-
-
-Use = Literal["yes", "positive", "no"]
-Texts = list[str] | None
-MODELS_HELP = (
-    "Model to judge (repeatable). Default: the model of an audit; the comparable variants of an experiment, without "
-    "references, ablations and further seeds."
-)
-OVERRIDE_HELP = (
-    "Override a recipe field of all variants or of one (repeatable), such as sided:seed=1. Without VARIANT, few-shot "
-    "variants keep their steps, batch sizes and numbers of examples."
-)
-Source = Annotated[
-    str, _arg("Address of the studies, such as phantom?count=500&seed=7 or manifest:/data/mine.tar.", "SOURCE")
-]
-TASK_HELP = (
-    "Task to measure (repeatable): grounding, detection, classification, probe, region-classification, "
-    "region-description, retrieval or report; TASK:PART for one part. Default: the audit of heatmaps."
-)
-BOXES_HELP = (
-    "With --task: post-processing of predicted boxes: merge (the boxes of a class become one), nms=IOU or none. "
-    "Default: nms=0.25 or, with --tune, the best IoU."
-)
-TUNE_HELP = (
-    "With --task: tune the scale of boxes for each class on another source, or by cross-validation over the patients "
-    "of SOURCE. Default: no scaling."
-)
-TRAIN_HELP = "With --task probe: source that the linear probe learns from; no patient of SOURCE may be in it."
-PROBE_HELP = "With --task probe: logistic (regression to convergence) or five-epochs (eCLIP's protocol)."
-SHARE_HELP = "With --task probe: share of the training patients whose labels are used."
-MISSING_HELP = (
-    "With --task classification or probe: whether a finding that an image's labels lack is unknown or, if other images "
-    "have it, negative."
-)
-RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
-CASES_HELP = "Number of best cases, and of worst cases, to draw. Default: 6; with --task, 4."
-QUERY_HELP = (
-    "phrases, image, regions, boxes, region-names or reports (repeatable). Default: all it can answer of the first "
-    "three."
-)
-PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
-Probes = Annotated[Texts, _opt(PROBES_HELP, "PROBE", name="--condition")]
-Device = Annotated[str | None, _opt("Device, such as cpu or cuda:1. Default: cuda if available, else cpu.", "DEVICE")]
-Overwrite = Annotated[bool, _opt("Replace earlier answers in the folder.", name="--overwrite")]
-Accelerator = Annotated[str, _opt("Hardware to train on: auto, cpu, cuda or mps.", "NAME")]
-Resamples = Annotated[int, _opt("Number of bootstrap resamples behind each interval.", "N", min=100)]
-Level = Annotated[float, _opt("Confidence level of the intervals.", "LEVEL")]
-BootstrapSeed = Annotated[int, _opt("Seed of the bootstrap.", "N", name="--seed", min=0)]
-Key = Annotated[Path | None, _opt("CSV file with the model behind each code.", "KEY", name="--key")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 
 def _version(wanted: bool) -> None:
@@ -121,7 +86,7 @@ def _options(
     ] = False,
     modules: Annotated[
         Texts,
-        _opt("Module with your model classes, to load their folders (repeatable).", "MODULE", "--import"),
+        opt("Module with your model classes, to load their folders (repeatable).", "MODULE", "--import"),
     ] = None,
 ) -> None:
     for module in modules or ():
@@ -132,24 +97,20 @@ def _options(
 
 @app.command()
 def audit(
-    what: Annotated[str, _arg("A predictions file or folder, or a model to ask.", "MODEL|PATH")],
-    source: Annotated[str | None, _arg("Address of the studies. Default: the one PATH names.", "SOURCE")] = None,
-    out: Annotated[Path, _opt("Folder to write to.", "DIR")] = Path("audit"),
-    task: Annotated[Texts, _opt(TASK_HELP, "TASK")] = None,
-    boxes: Annotated[str | None, _opt(BOXES_HELP, "RULE")] = None,
-    tune: Annotated[str | None, _opt(TUNE_HELP, "SOURCE|cross-validate")] = None,
-    train: Annotated[str | None, _opt(TRAIN_HELP, "SOURCE")] = None,
-    probe: Annotated[str, _opt(PROBE_HELP, "PROTOCOL")] = "logistic",
-    label_share: Annotated[float, _opt(SHARE_HELP, "SHARE")] = 1.0,
-    missing_labels: Annotated[str, _opt(MISSING_HELP, "unknown|negative")] = "unknown",
-    prior_source: Annotated[str | None, _opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
+    what: Annotated[str, arg("A predictions file or folder, or a model to ask.", "MODEL|PATH")],
+    source: Annotated[str | None, arg("Address of the studies. Default: the one PATH names.", "SOURCE")] = None,
+    out: Annotated[Path, opt("Folder to write to.", "DIR")] = Path("audit"),
+    task: Annotated[Texts, opt(TASK_HELP, "TASK")] = None,
+    boxes: Annotated[str | None, opt(BOXES_HELP, "RULE")] = None,
+    tune: Annotated[str | None, opt(TUNE_HELP, "SOURCE|cross-validate")] = None,
+    prior_source: Annotated[str | None, opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
     condition: Probes = None,
     device: Device = None,
-    batch_size: Annotated[int, _opt("Number of questions to ask the model at once.", "N", min=1)] = 32,
-    resamples: Annotated[int | None, _opt(RESAMPLES_HELP, "N", min=100)] = None,
+    batch_size: Annotated[int, opt("Number of questions to ask the model at once.", "N", min=1)] = 32,
+    resamples: Annotated[int | None, opt(RESAMPLES_HELP, "N", min=100)] = None,
     level: Level = 0.95,
     seed: BootstrapSeed = 0,
-    cases: Annotated[int | None, _opt(CASES_HELP, "N", min=0, max=50)] = None,
+    cases: Annotated[int | None, opt(CASES_HELP, "N", min=0, max=50)] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -169,11 +130,10 @@ def audit(
             )
         run_tasks(
             what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
-            batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite, train=train,
-            missing_labels=missing_labels, probe=probe, label_share=label_share,
+            batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite,
         )  # fmt: skip
         return
-    check_no_task_options(boxes, tune, train)
+    check_no_task_options(boxes, tune)
     settings = BootstrapSettings(resamples or 10_000, level, seed)
     shown = 6 if cases is None else cases
     run(what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json)
@@ -181,10 +141,10 @@ def audit(
 
 @app.command()
 def demo(
-    out: Annotated[Path, _opt("Folder to write to.", "DIR")] = Path("demo-output"),
-    model: Annotated[str, _opt("Model to ask: a name, a folder, or module:Class.", "MODEL")] = "starter",
-    count: Annotated[int, _opt("Number of synthetic studies.", "N", min=2, max=10_000)] = 200,
-    seed: Annotated[int, _opt("Seed of the studies.", "N", min=0)] = 4242,
+    out: Annotated[Path, opt("Folder to write to.", "DIR")] = Path("demo-output"),
+    model: Annotated[str, opt("Model to ask: a name, a folder, or module:Class.", "MODEL")] = "starter",
+    count: Annotated[int, opt("Number of synthetic studies.", "N", min=2, max=10_000)] = 200,
+    seed: Annotated[int, opt("Seed of the studies.", "N", min=0)] = 4242,
     json: Json = False,
 ) -> None:
     """Run the whole pipeline on synthetic studies.
@@ -199,9 +159,9 @@ def demo(
 @data_app.command("show")
 def data_show(
     source: Source,
-    sheet: Annotated[Path | None, _opt("PNG file to draw random studies and boxes into.", "FILE")] = None,
-    count: Annotated[int, _opt("Number of studies on the sheet.", "N", min=1, max=400)] = 30,
-    seed: Annotated[int, _opt("Seed of the random choice.", "N", min=0)] = 0,
+    sheet: Annotated[Path | None, opt("PNG file to draw random studies and boxes into.", "FILE")] = None,
+    count: Annotated[int, opt("Number of studies on the sheet.", "N", min=1, max=400)] = 30,
+    seed: Annotated[int, opt("Seed of the random choice.", "N", min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Count the studies, findings and phrases of a source."""
@@ -213,9 +173,9 @@ def data_show(
 @data_app.command("check")
 def data_check(
     source: Source,
-    limit: Annotated[int | None, _opt("Check the first N studies only. Default: all.", "N", min=1)] = None,
-    images: Annotated[bool, _opt("Decode images and masks.", name="--images/--no-images")] = True,
-    least: Annotated[str, _opt("Lowest severity to list: error, warning or hint.", "SEVERITY")] = "hint",
+    limit: Annotated[int | None, opt("Check the first N studies only. Default: all.", "N", min=1)] = None,
+    images: Annotated[bool, opt("Decode images and masks.", name="--images/--no-images")] = True,
+    least: Annotated[str, opt("Lowest severity to list: error, warning or hint.", "SEVERITY")] = "hint",
     json: Json = False,
 ) -> None:
     """Find errors in a source.
@@ -229,15 +189,15 @@ def data_check(
 
 @app.command()
 def ground(
-    image: Annotated[str, _arg("PNG, JPEG or DICOM file, folder of these, or source.", "IMAGE")],
-    phrases: Annotated[Texts, _arg("Phrases to find; with --phrase, more images.", "PHRASE…")] = None,
-    phrase: Annotated[Texts, _opt("Phrase to find (repeatable). Default: those of the source.", "PHRASE")] = None,
-    model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "starter",
-    out: Annotated[Path, _opt("Folder to write to. Earlier groundings are kept.", "DIR")] = Path("groundings"),
-    batch_size: Annotated[int, _opt("Phrases to ask at once; halved when memory runs out.", "N", min=1)] = 16,
+    image: Annotated[str, arg("PNG, JPEG or DICOM file, folder of these, or source.", "IMAGE")],
+    phrases: Annotated[Texts, arg("Phrases to find; with --phrase, more images.", "PHRASE…")] = None,
+    phrase: Annotated[Texts, opt("Phrase to find (repeatable). Default: those of the source.", "PHRASE")] = None,
+    model: Annotated[str, opt("Name or folder of the model.", "MODEL", name="--model")] = "starter",
+    out: Annotated[Path, opt("Folder to write to. Earlier groundings are kept.", "DIR")] = Path("groundings"),
+    batch_size: Annotated[int, opt("Phrases to ask at once; halved when memory runs out.", "N", min=1)] = 16,
     device: Device = None,
-    force: Annotated[bool, _opt("Read DICOM files of any view or body part.", name="--force")] = False,
-    anyway: Annotated[bool, _opt("Ground images that cannot be chest radiographs.", name="--anyway")] = False,
+    force: Annotated[bool, opt("Read DICOM files of any view or body part.", name="--force")] = False,
+    anyway: Annotated[bool, opt("Ground images that cannot be chest radiographs.", name="--anyway")] = False,
     json: Json = False,
 ) -> None:
     """Show where a model sees a phrase in an image.
@@ -252,10 +212,10 @@ def ground(
 
 @app.command()
 def describe(
-    image: Annotated[Path, _arg("PNG, JPEG or DICOM file.", "IMAGE")],
-    prompt: Annotated[Texts, _opt("What to describe, such as 'left lung' (repeatable).", "TEXT")] = None,
-    box: Annotated[Texts, _opt("Region to describe, X0,Y0,X1,Y1 from 0 to 1 (repeatable).", "BOX")] = None,
-    model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
+    image: Annotated[Path, arg("PNG, JPEG or DICOM file.", "IMAGE")],
+    prompt: Annotated[Texts, opt("What to describe, such as 'left lung' (repeatable).", "TEXT")] = None,
+    box: Annotated[Texts, opt("Region to describe, X0,Y0,X1,Y1 from 0 to 1 (repeatable).", "BOX")] = None,
+    model: Annotated[str, opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
     device: Device = None,
     json: Json = False,
 ) -> None:
@@ -271,14 +231,12 @@ def describe(
 
 @app.command()
 def report(
-    image: Annotated[Path, _arg("PNG, JPEG or DICOM file.", "IMAGE")],
-    model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
-    prompts: Annotated[Path | None, _opt("File with prompts of your own, one on each line.", "FILE")] = None,
-    findings: Annotated[
-        Use, _opt("Ask for the 14 findings; positive: keep only those that are more likely than not.")
-    ] = "positive",
-    regions: Annotated[Use, _opt("Ask for the 15 regions; positive: keep only what shows a finding.")] = "positive",
-    html: Annotated[Path | None, _opt("Page to write, with the boxes of each sentence.", "FILE")] = None,
+    image: Annotated[Path, arg("PNG, JPEG or DICOM file.", "IMAGE")],
+    model: Annotated[str, opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
+    prompts: Annotated[Path | None, opt("File with prompts of your own, one on each line.", "FILE")] = None,
+    findings: Annotated[Use | None, opt(FINDINGS_HELP)] = None,
+    regions: Annotated[Use | None, opt(REGIONS_HELP)] = None,
+    html: Annotated[Path | None, opt("Page to write, with the boxes of each sentence.", "FILE")] = None,
     device: Device = None,
     json: Json = False,
 ) -> None:
@@ -288,69 +246,9 @@ def report(
     run(image, model, prompts, findings, regions, html, device, json)
 
 
-@judgements_app.command("plan")
-def judgements_plan(
-    instances: Annotated[Path, _arg("Folder of the experiment or audit to judge.", "INSTANCES")],
-    out: Annotated[Path, _opt("CSV file to write the table to.", "TABLE")],
-    key: Annotated[Path, _opt("CSV file to write the key to; hide it from annotators.", "KEY", name="--key")],
-    annotator: Annotated[list[str], _opt("Name of an annotator (repeatable).", "NAME")],
-    model: Annotated[Texts, _opt(MODELS_HELP, "NAME")] = None,
-    per_annotator: Annotated[int, _opt("Number of prompts for each annotator.", "N", min=1)] = 50,
-    overlap: Annotated[int, _opt("Number of those prompts that all annotators judge.", "N", min=0)] = 10,
-    abnormal: Annotated[bool, _opt("Use abnormal phrases only.", name="--abnormal")] = False,
-    seed: Annotated[int, _opt("Seed of the codes, the choice of prompts and their order.", "N", min=0)] = 0,
-    json: Json = False,
-) -> None:
-    """Write a blinded table of judgements to fill in, and its key."""
-    from rightlung.cli.judgements import make_plan
-
-    make_plan(instances, model or [], annotator, per_annotator, overlap, seed, abnormal, out, key, json)
-
-
-@judgements_app.command("check")
-def judgements_check(
-    table: Annotated[Path, _arg("Table of judgements, CSV or Parquet.", "TABLE")],
-    key: Key = None,
-    instances: Annotated[
-        Path | None, _opt("Folder that the prompts come from.", "INSTANCES", name="--instances")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Check a table of judgements and count what it holds.
-
-    Finds invalid ratings, duplicate and incomplete rows, and models that are not blinded.
-    """
-    from rightlung.cli.judgements import check
-
-    check(table, key, instances, json)
-
-
-@judgements_app.command("analyse")
-def judgements_analyse(
-    table: Annotated[Path, _arg("Table of judgements, CSV or Parquet.", "TABLE")],
-    out: Annotated[Path, _opt("Folder to write to.", "DIR")],
-    key: Key = None,
-    measures: Annotated[list[Path] | None, _opt("Folder of measures to correlate with (repeatable).", "DIR")] = None,
-    instances: Annotated[Path | None, _opt("Folder that names the patients. Default: --measures.", "INSTANCES")] = None,
-    resamples: Resamples = 10_000,
-    level: Level = 0.95,
-    seed: BootstrapSeed = 0,
-    json: Json = False,
-) -> None:
-    """Compare models by their ratings, with agreement and correlations.
-
-    Writes a page with the ratings of each model, the agreement of annotators and the correlation with automatic
-    measures.
-    """
-    from rightlung.cli.judgements import analyse
-    from rightlung.results.estimate import BootstrapSettings
-
-    analyse(table, key, measures or [], instances, out, BootstrapSettings(resamples, level, seed), json)
-
-
 @app.command()
 def models(
-    name: Annotated[str | None, _arg("Name, folder or module:Class. Default: list all.", "NAME")] = None,
+    name: Annotated[str | None, arg("Name, folder or module:Class. Default: list all.", "NAME")] = None,
     json: Json = False,
 ) -> None:
     """List the available models, or describe one."""
@@ -364,14 +262,14 @@ def models(
 
 @app.command()
 def phantom(
-    out: Annotated[Path, _arg("Folder to write to. An interrupted run continues.", "OUT")],
-    count: Annotated[int, _opt("Number of studies.", "N")],
-    seed: Annotated[int, _opt("Seed: the same seed gives the same studies.", "S")],
-    size: Annotated[int | None, _opt("Height and width of images. Default: 256.", "PIXELS")] = None,
-    dicom: Annotated[bool, _opt("Also write DX DICOM files to OUT/dicom.", name="--dicom")] = False,
-    shortcut: Annotated[Texts, _opt("Shortcut to plant: NAME[:FINDING]=STRENGTH (repeatable).", "FAULT")] = None,
-    config: Annotated[Path | None, _opt("TOML file with settings; see docs/phantom.md.", "FILE")] = None,
-    part: Annotated[str | None, _opt("all, train or held-out; see docs/phantom.md. Default: all.", "PART")] = None,
+    out: Annotated[Path, arg("Folder to write to. An interrupted run continues.", "OUT")],
+    count: Annotated[int, opt("Number of studies.", "N")],
+    seed: Annotated[int, opt("Seed: the same seed gives the same studies.", "S")],
+    size: Annotated[int | None, opt("Height and width of images. Default: 256.", "PIXELS")] = None,
+    dicom: Annotated[bool, opt("Also write DX DICOM files to OUT/dicom.", name="--dicom")] = False,
+    shortcut: Annotated[Texts, opt("Shortcut to plant: NAME[:FINDING]=STRENGTH (repeatable).", "FAULT")] = None,
+    config: Annotated[Path | None, opt("TOML file with settings; see docs/phantom.md.", "FILE")] = None,
+    part: Annotated[str | None, opt("all, train or held-out; see docs/phantom.md. Default: all.", "PART")] = None,
     json: Json = False,
 ) -> None:
     """Generate synthetic studies with exact masks.
@@ -385,16 +283,16 @@ def phantom(
 
 @app.command()
 def predict(
-    model: Annotated[str, _arg("Name or folder of the model, or module:Class.", "MODEL")],
+    model: Annotated[str, arg("Name or folder of the model, or module:Class.", "MODEL")],
     source: Source,
-    out: Annotated[Path, _opt("Folder to write to. An interrupted run continues.", "P")],
+    out: Annotated[Path, opt("Folder to write to. An interrupted run continues.", "P")],
     condition: Probes = None,
-    query: Annotated[Texts, _opt(QUERY_HELP, "KIND")] = None,
-    embeddings: Annotated[bool, _opt("Also save the embeddings of images and phrases.", name="--embeddings")] = False,
-    batch_size: Annotated[int, _opt("Questions to ask at once; halved when memory runs out.", "N", min=1)] = 32,
+    query: Annotated[Texts, opt(QUERY_HELP, "KIND")] = None,
+    embeddings: Annotated[bool, opt("Also save the embeddings of images and phrases.", name="--embeddings")] = False,
+    batch_size: Annotated[int, opt("Questions to ask at once; halved when memory runs out.", "N", min=1)] = 32,
     device: Device = None,
-    limit: Annotated[int | None, _opt("Ask about the first N studies only. Default: all.", "N", min=1)] = None,
-    seed: Annotated[int, _opt("Seed of the probes that draw at random.", "N", min=0)] = 0,
+    limit: Annotated[int | None, opt("Ask about the first N studies only. Default: all.", "N", min=1)] = None,
+    seed: Annotated[int, opt("Seed of the probes that draw at random.", "N", min=0)] = 0,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -406,7 +304,7 @@ def predict(
 
 @app.command()
 def predictions(
-    path: Annotated[Path, _arg("A predictions folder or Parquet file.", "PATH")],
+    path: Annotated[Path, arg("A predictions folder or Parquet file.", "PATH")],
     json: Json = False,
 ) -> None:
     """Check a predictions file and count what it holds."""
@@ -415,81 +313,8 @@ def predictions(
     check(path, json)
 
 
-@app.command()
-def reproduce(
-    paper: Annotated[str | None, _arg("Paper, such as wrong-lung. Default: list all.", "PAPER")] = None,
-    out: Annotated[Path | None, _opt("Folder to write to. Finished parts are not repeated.", "DIR")] = None,
-    source: Annotated[str | None, _opt("Studies to test on. Default: synthetic.", "SOURCE", name="--source")] = None,
-    train: Annotated[str | None, _opt("Studies to train on. Default: synthetic.", "SOURCE")] = None,
-    validation: Annotated[str | None, _opt("Studies to validate on. Default: synthetic.", "SOURCE")] = None,
-    only: Annotated[
-        Texts, _opt("Variants to run: retrained,sided or none (repeatable). Default: all.", "NAMES")
-    ] = None,
-    model: Annotated[Texts, _opt("Further model to test (repeatable).", "MODEL", name="--model")] = None,
-    seeds: Annotated[int, _opt("Seeds to train each variant with; --quick uses one.", "N", min=1, max=10)] = 3,
-    limit: Annotated[int | None, _opt("Test on the first N studies only. Default: all.", "N", min=2)] = None,
-    change: Annotated[Texts, _opt(OVERRIDE_HELP, "[VARIANT:]FIELD=VALUE", name="--set")] = None,
-    at_once: Annotated[int, _opt("Number of variants to run in parallel, one process each.", "N", min=1)] = 1,
-    accelerator: Accelerator = "auto",
-    page: Annotated[bool, _opt("Write the page at the end.", name="--page/--no-page")] = True,
-    judgements: Annotated[Path | None, _opt("Table of judgements to analyse; needs --key.", "TABLE")] = None,
-    key: Key = None,
-    measure: Annotated[
-        bool, _opt("Measure what needs no model; otherwise a later call does.", name="--measure/--no-measure")
-    ] = True,
-    quick: Annotated[bool, _opt("Test the pipeline with tiny models in about a minute.", name="--quick")] = False,
-    json: Json = False,
-) -> None:
-    """Reproduce the experiments of a paper.
-
-    Trains or loads its models, tests them, and writes its tables, figures and claims as one page.
-    """
-    from rightlung.cli.reproduce import hardware_of, list_all, run, split_names
-    from rightlung.reproduce.papers import find_paper
-    from rightlung.reproduce.plan import Plan
-
-    if paper is None:
-        if quick or any((out, source, train, validation, only, model, limit, change, judgements, key)):
-            raise InputError("name the paper to reproduce; without options, rightlung reproduce lists them")
-        list_all(json)
-        return
-    find_paper(paper)
-    if out is None:
-        raise InputError(f"reproduce {paper} needs --out DIR, the folder to write to")
-    plan = Plan(
-        paper, out, source, train, validation, split_names(only or ()), tuple(model or ()), seeds, limit=limit,
-        changes=tuple(change or ()), hardware=hardware_of(accelerator), quick=quick, measure=measure,
-    )  # fmt: skip
-    run(plan, at_once, page, judgements, key, json)
-
-
-@app.command()
-def train(
-    recipe: Annotated[str, _arg("YAML file, or the name of a shipped recipe.", "RECIPE")],
-    out: Annotated[Path, _opt("Folder for checkpoints, log and model.", "DIR")],
-    resume: Annotated[bool, _opt("Continue the run in DIR.", name="--resume")] = False,
-    restart: Annotated[bool, _opt("Remove the checkpoints in DIR and train from step 0.", name="--restart")] = False,
-    change: Annotated[
-        Texts,
-        _opt(
-            "Override a recipe field, such as seed=1, or finetune:seed=1 for one stage (repeatable).",
-            "[STAGE:]FIELD=VALUE",
-            name="--set",
-        ),
-    ] = None,
-    steps: Annotated[int | None, _opt("Number of steps. Default: the recipe's.", "N")] = None,
-    precision: Annotated[str | None, _opt("32-true, bf16-mixed or 16-mixed. Default: the recipe's.", "NAME")] = None,
-    accelerator: Accelerator = "auto",
-    devices: Annotated[int, _opt("Number of devices on each machine, one process each.", "N", min=1)] = 1,
-    nodes: Annotated[int, _opt("Number of machines.", "N", min=1)] = 1,
-    strategy: Annotated[str, _opt("How to use several devices: auto, ddp or fsdp.", "NAME")] = "auto",
-    json: Json = False,
-) -> None:
-    """Train a model from a recipe."""
-    from rightlung.cli.train import run
-
-    hardware = {"accelerator": accelerator, "devices": devices, "nodes": nodes, "strategy": strategy}
-    run(recipe, out, resume, restart, change or [], steps, precision, hardware, json)
+app.command()(reproduce)
+app.command()(train)
 
 
 def main() -> None:

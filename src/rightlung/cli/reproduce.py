@@ -6,9 +6,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.cli.options import Accelerator, Json, Key, Texts, arg, opt
 from rightlung.cli.output import finish, say, say_table
 from rightlung.core import InputError
 from rightlung.core.errors import check_known
@@ -17,6 +18,55 @@ from rightlung.core.progress import ProgressBars
 if TYPE_CHECKING:
     from rightlung.reproduce.plan import Plan
     from rightlung.training.loop import Hardware
+
+OVERRIDE_HELP = (
+    "Override a recipe field of all variants or of one (repeatable), such as sided:seed=1. Without VARIANT, few-shot "
+    "variants keep their steps, batch sizes and numbers of examples."
+)
+
+
+def reproduce(
+    paper: Annotated[str | None, arg("Paper, such as wrong-lung. Default: list all.", "PAPER")] = None,
+    out: Annotated[Path | None, opt("Folder to write to. Finished parts are not repeated.", "DIR")] = None,
+    source: Annotated[str | None, opt("Studies to test on. Default: synthetic.", "SOURCE", name="--source")] = None,
+    train: Annotated[str | None, opt("Studies to train on. Default: synthetic.", "SOURCE")] = None,
+    validation: Annotated[str | None, opt("Studies to validate on. Default: synthetic.", "SOURCE")] = None,
+    only: Annotated[Texts, opt("Variants to run: retrained,sided or none (repeatable). Default: all.", "NAMES")] = None,
+    model: Annotated[Texts, opt("Further model to test (repeatable).", "MODEL", name="--model")] = None,
+    seeds: Annotated[int, opt("Seeds to train each variant with; --quick uses one.", "N", min=1, max=10)] = 3,
+    limit: Annotated[int | None, opt("Test on the first N studies only. Default: all.", "N", min=2)] = None,
+    change: Annotated[Texts, opt(OVERRIDE_HELP, "[VARIANT:]FIELD=VALUE", name="--set")] = None,
+    at_once: Annotated[int, opt("Number of variants to run in parallel, one process each.", "N", min=1)] = 1,
+    accelerator: Accelerator = "auto",
+    page: Annotated[bool, opt("Write the page at the end.", name="--page/--no-page")] = True,
+    judgements: Annotated[Path | None, opt("Table of judgements to analyse; needs --key.", "TABLE")] = None,
+    key: Key = None,
+    measure: Annotated[
+        bool, opt("Measure what needs no model; otherwise a later call does.", name="--measure/--no-measure")
+    ] = True,
+    quick: Annotated[bool, opt("Test the pipeline with tiny models in about a minute.", name="--quick")] = False,
+    json: Json = False,
+) -> None:
+    """Reproduce the experiments of a paper.
+
+    Trains or loads its models, tests them, and writes its tables, figures and claims as one page.
+    """
+    from rightlung.reproduce.papers import find_paper
+    from rightlung.reproduce.plan import Plan
+
+    if paper is None:
+        if quick or any((out, source, train, validation, only, model, limit, change, judgements, key)):
+            raise InputError("name the paper to reproduce; without options, rightlung reproduce lists them")
+        list_all(json)
+        return
+    find_paper(paper)
+    if out is None:
+        raise InputError(f"reproduce {paper} needs --out DIR, the folder to write to")
+    plan = Plan(
+        paper, out, source, train, validation, split_names(only or ()), tuple(model or ()), seeds, limit=limit,
+        changes=tuple(change or ()), hardware=hardware_of(accelerator), quick=quick, measure=measure,
+    )  # fmt: skip
+    run(plan, at_once, page, judgements, key, json)
 
 
 def list_all(json: bool) -> None:

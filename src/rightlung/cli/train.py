@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.cli.options import Accelerator, Json, Texts, arg, opt
 from rightlung.cli.output import finish, say, say_problems
 from rightlung.core.errors import check_known
 
@@ -16,6 +17,32 @@ if TYPE_CHECKING:
 
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 STRATEGIES = ("auto", "ddp", "fsdp")
+
+
+def train(
+    recipe: Annotated[str, arg("YAML file, or the name of a shipped recipe.", "RECIPE")],
+    out: Annotated[Path, opt("Folder for checkpoints, log and model.", "DIR")],
+    resume: Annotated[bool, opt("Continue the run in DIR.", name="--resume")] = False,
+    restart: Annotated[bool, opt("Remove the checkpoints in DIR and train from step 0.", name="--restart")] = False,
+    change: Annotated[
+        Texts,
+        opt(
+            "Override a recipe field, such as seed=1, or finetune:seed=1 for one stage (repeatable).",
+            "[STAGE:]FIELD=VALUE",
+            name="--set",
+        ),
+    ] = None,
+    steps: Annotated[int | None, opt("Number of steps. Default: the recipe's.", "N")] = None,
+    precision: Annotated[str | None, opt("32-true, bf16-mixed or 16-mixed. Default: the recipe's.", "NAME")] = None,
+    accelerator: Accelerator = "auto",
+    devices: Annotated[int, opt("Number of devices on each machine, one process each.", "N", min=1)] = 1,
+    nodes: Annotated[int, opt("Number of machines.", "N", min=1)] = 1,
+    strategy: Annotated[str, opt("How to use several devices: auto, ddp or fsdp.", "NAME")] = "auto",
+    json: Json = False,
+) -> None:
+    """Train a model from a recipe."""
+    hardware = {"accelerator": accelerator, "devices": devices, "nodes": nodes, "strategy": strategy}
+    run(recipe, out, resume, restart, change or [], steps, precision, hardware, json)
 
 
 def run(

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.core import Box, Image, Report
+from rightlung.core import Box, Image, Report, Sentence
 from rightlung.lexicon import side_of
+from rightlung.lexicon.findings import broader_findings
+from rightlung.lexicon.labeller import read_sentence
 
 COLOURS = (
     "#ffb14e", "#4cc9f0", "#8ee65a", "#ff7eb6", "#c9a6ff", "#ffe45c", "#4ff0c4", "#ff8b6b", "#9db8ff", "#d9d9d9",
@@ -35,6 +37,35 @@ def wrong_side(text: str, boxes: Sequence[Box]) -> str:
     return f"{lies} on the other side" if side_agrees(text, boxes) is False else ""
 
 
+def prompt_agrees(text: str, prompt: str | None) -> bool | None:
+    """Return whether a sentence is about its prompt: the same finding, a broader or a narrower one, on the same side.
+
+    None if they do not both name a finding or both name a single side.
+
+    >>> prompt_agrees("a left effusion", "pneumothorax"), prompt_agrees("a left effusion", "right apical zone")
+    (False, False)
+    >>> prompt_agrees("no consolidation", "lung opacity"), prompt_agrees("the heart is enlarged", "left lung")
+    (True, None)
+    """
+    sides = {side_of(prompt or ""), side_of(text)}
+    asked, stated = (read_sentence(one).findings for one in (prompt or "", text))
+    if sides == {"left", "right"}:
+        return False
+    if asked and stated:
+        return any(
+            one == other or one in broader_findings(other) or other in broader_findings(one)
+            for one in asked
+            for other in stated
+        )
+    return True if len(sides) == 1 and sides <= {"left", "right"} else None
+
+
+def warnings_about(sentence: Sentence) -> list[str]:
+    """Return the reasons to doubt a sentence: it is not about its prompt, or its boxes lie on the other side."""
+    other = "it is not about what was asked" if prompt_agrees(sentence.text, sentence.prompt) is False else ""
+    return [one for one in (other, wrong_side(sentence.text, sentence.boxes)) if one]
+
+
 def report_page(image: Image, report: Report, name: str, model: str, advice: str) -> str:
     """Return the page of an image and the report that a model wrote. It needs no network and escapes every text."""
     import PIL.Image
@@ -53,7 +84,7 @@ def report_page(image: Image, report: Report, name: str, model: str, advice: str
         # Small boxes lie on top of large ones, so that each can be pointed at.
         boxes=sorted(boxes, key=lambda one: -one[1].width * one[1].height),
         colours=COLOURS,
-        wrong_side=wrong_side,
+        warnings_about=warnings_about,
         looked_for=report.sections.get("looked for"),
         name=name,
         model=model,

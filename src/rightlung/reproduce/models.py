@@ -42,6 +42,8 @@ def measure_model(
     def tell(done: float, total: float) -> None:
         progress(f"{title or slug}: asking", done, total)
 
+    if plan.paper.prepare_model is not None:
+        plan.paper.prepare_model(model)
     if isinstance(model, BlindGrounder):
         batches = answers(model, prepared.source, conditions, batch_size=BATCH_SIZE, boxes=None, progress=tell)
         examples: dict[str, Any] = {}

@@ -53,6 +53,8 @@ class Paper:
     """The findings that all models are asked for; None: each for its own."""
     boxes: BoxRule | None = None
     """How maps become boxes, for models without boxes; None: not at all."""
+    prepare_model: Callable[[object], None] | None = None
+    """Sets what a model does by default as in the paper, before it is asked."""
     ask_more: Callable[[object, Path, PreparedStudies, Path, Progress], None] | None = None
     """Asks more than ``queries``: gets the model, its predictions, the studies, and the folder for its answers."""
     measure_more: Callable[[PreparedStudies, Path, Progress], None] | None = None

@@ -15,8 +15,8 @@ from rightlung.core.settings import plain_settings
 from rightlung.training.annotations import MaskKind
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.curves import check_curve, value_at
+from rightlung.training.expert_maps import ExpertMapKind
 from rightlung.training.targets import target_builders
-from rightlung.training.targets.expert_maps import ExpertMapKind
 
 PairedText = Literal["sentence", "report", "abnormal", "abnormal-first"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
@@ -59,7 +59,7 @@ class DataEntry:
     missing_labels: Literal["negative", "unknown"] = "unknown"  # what a missing label means
     phrase_masks: MaskKind = "exact"  # their masks or boxes, or the boxes of their regions, or none
     added_images: int = 0  # per process, besides the batch size; 0: the entry has a share of the batch size
-    expert_map: ExpertMapKind | None = None  # where an expert looked at each image; see `targets.expert`
+    expert_map: ExpertMapKind | None = None  # where an expert looked at each image; see `expert_maps`
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from rightlung.training.datasets import (
     ReportProgress,
     SourceDataset,
 )
+from rightlung.training.expert_maps import NEEDS
 from rightlung.training.failures import explain_out_of_memory
 from rightlung.training.folder import RunFolder
 from rightlung.training.log import TrainingProgress
@@ -41,7 +42,6 @@ from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.recipe_file import STAGE, shipped_recipes
 from rightlung.training.targets import target_builders
 from rightlung.training.targets.base import RaggedTensor
-from rightlung.training.targets.expert_maps import NEEDS
 from rightlung.training.targets.phrases import side_swapped_sentences
 
 Entries = list[tuple[DataEntry, Dataset]]

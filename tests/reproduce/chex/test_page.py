@@ -12,6 +12,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from rightlung.core import Report
+from rightlung.models.chex import ReportSettings
+from rightlung.models.chex.reports import write_report
 from rightlung.reproduce import experiment, models
 from rightlung.reproduce.chex.measuring import PROMPT_SETS
 from rightlung.reproduce.experiment import Reproduced, reproduce
@@ -23,6 +26,8 @@ from tests.reproduce.test_experiment import never
 BASELINES = (
     "detr", "transvg", "classifier", "loc-adpd", "clip", "clip-cropped", "retrieval", "reporter", "image-blind",
 )  # fmt: skip
+WRITTEN_WITH: list[ReportSettings] = []
+"""The settings of all reports, in the order in which they were written."""
 VARIANTS = ("chex", "no-s", "no-text-pretraining", *BASELINES)
 
 
@@ -37,7 +42,13 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 @pytest.fixture(scope="module")
 def asked(plan: Plan) -> Reproduced:
-    return reproduce(plan, page=False, commands=("typed",))
+    def noted(model: Any, images: Any, extents: Any, settings: ReportSettings) -> list[Report]:
+        WRITTEN_WITH.append(settings)
+        return write_report(model, images, extents, settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rightlung.models.chex.model.write_report", noted)
+        return reproduce(plan, page=False, commands=("typed",))
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +136,11 @@ def test_all_hints_are_asked_of_every_variant_and_of_the_image_blind_baseline(co
         rows = cells(content, name)
         assert [*rows] == ["ChEX", "image-blind", "No-S", "no text pretraining"], name
         assert all(len(row) == count and all(isinstance(cell, dict) for cell in row) for row in rows.values()), name
+
+
+def test_reports_are_asked_as_in_the_paper_unless_a_table_says_otherwise(asked: Reproduced) -> None:
+    assert WRITTEN_WITH[0] == ReportSettings(findings="yes", regions="positive")
+    assert set(WRITTEN_WITH) == {ReportSettings(**settings) for settings in PROMPT_SETS.values()}  # type: ignore[arg-type]
 
 
 def test_shared_stages_are_trained_once(plan: Plan, asked: Reproduced) -> None:

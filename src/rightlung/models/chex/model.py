@@ -48,6 +48,7 @@ class Chex(ChexNetwork):
 
     kind: ClassVar[str] = "chex"
     report_settings = ReportSettings
+    default_report = ReportSettings()
 
     def ground(self, images: Images, phrases: Phrases) -> list[Grounding]:
         """Return boxes with scores, and a map of them, for each phrase in its image.
@@ -149,7 +150,7 @@ class Chex(ChexNetwork):
         reports = []
         with self.eval_mode():
             for encoded, extents in self._encoded(as_images(images)):
-                reports += write_report(self, encoded, extents, settings or ReportSettings())
+                reports += write_report(self, encoded, extents, settings or self.default_report)
         return reports
 
     def similarity(self, images: Images, texts: str | Sequence[str]) -> Similarities:

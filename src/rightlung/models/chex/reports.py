@@ -42,7 +42,7 @@ Use = Literal["yes", "positive", "no"]
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """Which prompts a report asks, and which sentences it keeps. The defaults are the paper's (Table 6).
+    """Which prompts a report asks, and which sentences it keeps. ``findings="yes"`` is the paper's choice (Table 6).
 
     - ``findings``, ``regions``: whether to ask the set, and with ``positive`` to keep only the sentences of findings
       that are more likely than not, or of regions that show one. ``prompts``: ask these instead of both sets.
@@ -50,7 +50,7 @@ class ReportSettings:
     - ``max_sentences``: at most so many sentences are kept.
     """
 
-    findings: Use = "yes"
+    findings: Use = "positive"
     regions: Use = "positive"
     prompts: tuple[str, ...] = ()
     similarity: float = 0.9

@@ -8,7 +8,7 @@ import numpy as np
 
 from rightlung.explain import BoxRule
 from rightlung.measuring.protocols import Protocol
-from rightlung.reproduce.chex.measuring import ask_more, measure_more
+from rightlung.reproduce.chex.measuring import ask_more, measure_more, report_all_findings
 from rightlung.reproduce.chex.page import make_page
 from rightlung.reproduce.chex.variants import FINDINGS, VARIANTS, quick_changes
 from rightlung.reproduce.papers import Paper
@@ -50,6 +50,7 @@ PAPER = Paper(
     queries=("phrases", "regions", "image"),
     findings=FINDINGS,
     boxes=BoxRule(score="box"),
+    prepare_model=report_all_findings,
     ask_more=ask_more,
     measure_more=measure_more,
 )

@@ -28,6 +28,7 @@ from rightlung.lexicon import REGIONS
 from rightlung.measuring import BoxSettings, Protocol, Targets, find_protocol, measure, write_instances
 from rightlung.measuring.box_settings import processed
 from rightlung.models.base import Describer, Grounder, Reporter
+from rightlung.models.chex import Chex, ReportSettings
 from rightlung.predictions import IMAGE_QUERY, Key, Prediction, open_predictions
 from rightlung.predictions.batch import to_table
 from rightlung.predictions.prediction import PHRASE_QUERY, box_query, region_query
@@ -78,6 +79,12 @@ PROMPT_SETS = {
 """The settings of Table 6: anatomy prompts, then pathology prompts."""
 WHOLE = "chex"
 """The run of which all sets of prompts are measured."""
+
+
+def report_all_findings(model: object) -> None:
+    """Let a model keep the sentences of all findings in its reports by default, as the paper does (Table 6)."""
+    if isinstance(model, Chex):
+        model.default_report = ReportSettings(findings="yes")
 
 
 def ask_more(model: object, predictions: Path, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:

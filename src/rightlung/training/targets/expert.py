@@ -10,8 +10,8 @@ import torch
 
 from rightlung.core import InputError, Study
 from rightlung.training.annotations import StudyAnnotations
+from rightlung.training.expert_maps import ExpertMapKind, MapMaker, MapSettings
 from rightlung.training.targets.base import TARGETS, BatchPart, DrawContext, RaggedTensor, StudyFrame, TargetBuilder
-from rightlung.training.targets.expert_maps import ExpertMapKind, MapMaker, MapSettings
 from rightlung.training.targets.phrases import to_uint8
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class ExpertTargets(MapSettings, TargetBuilder):
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return image_indices, maps and matches_text."""
         column, flags = part.columns.get("maps"), part.columns.get("matches")
-        if not isinstance(column, RaggedTensor) or not isinstance(flags, RaggedTensor):
+        wanted = self.needs_build(part.entry)  # a data set may also serve an entry without maps
+        if not wanted or not isinstance(column, RaggedTensor) or not isinstance(flags, RaggedTensor):
             nothing = part.tensor([], torch.float32)
             return {"image_indices": [], "maps": nothing.view(0, part.grid, part.grid), "matches_text": nothing.bool()}
         rows_of_texts: Any = part.columns["rows"]

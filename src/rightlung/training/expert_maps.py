@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,7 +19,9 @@ from rightlung.core import Box, InputError, Mask, Phrase, Study
 from rightlung.core.gaze import GRID, gaze_map
 from rightlung.core.keyed import text_generator
 from rightlung.phantom.gaze import SCAN
-from rightlung.training.targets.base import StudyFrame
+
+if TYPE_CHECKING:
+    from rightlung.training.targets.base import StudyFrame
 
 ExpertMapKind = Literal[
     "sentence-mask", "study-masks", "sentence-gaze", "gaze", "gaze-jitter", "gaze-offset", "gaze-short", "normal-scan",

@@ -1,0 +1,54 @@
+"""Options that several commands of the command line share, and long help texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+
+def arg(help: str, metavar: str) -> Any:
+    """Return an argument."""
+    return typer.Argument(help=help, metavar=metavar)
+
+
+def opt(help: str, metavar: str | None = None, name: str | None = None, **limits: Any) -> Any:
+    """Return an option; without a ``name``, that of the parameter."""
+    return typer.Option(*([name] if name else []), help=help, metavar=metavar, **limits)
+
+
+Use = Literal["yes", "positive", "no"]
+Texts = list[str] | None
+FINDINGS_HELP = "Ask for the 14 findings; positive (default): keep only those that are more likely than not."
+REGIONS_HELP = "Ask for the 15 regions; positive (default): keep only those that show a finding."
+TASK_HELP = (
+    "Task to measure (repeatable): grounding, detection, classification, region-classification, region-description, "
+    "retrieval or report; TASK:PART for one part. Default: the audit of heatmaps."
+)
+BOXES_HELP = (
+    "With --task: post-processing of predicted boxes: merge (the boxes of a class become one), nms=IOU or none. "
+    "Default: nms=0.25 or, with --tune, the best IoU."
+)
+TUNE_HELP = (
+    "With --task: tune the scale of boxes for each class on another source, or by cross-validation over the patients "
+    "of SOURCE. Default: no scaling."
+)
+RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
+CASES_HELP = "Number of best cases, and of worst cases, to draw. Default: 6; with --task, 4."
+QUERY_HELP = (
+    "phrases, image, regions, boxes, region-names or reports (repeatable). Default: all it can answer of the first "
+    "three."
+)
+Source = Annotated[
+    str, arg("Address of the studies, such as phantom?count=500&seed=7 or manifest:/data/mine.tar.", "SOURCE")
+]
+PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
+Probes = Annotated[Texts, opt(PROBES_HELP, "PROBE", name="--condition")]
+Device = Annotated[str | None, opt("Device, such as cpu or cuda:1. Default: cuda if available, else cpu.", "DEVICE")]
+Overwrite = Annotated[bool, opt("Replace earlier answers in the folder.", name="--overwrite")]
+Accelerator = Annotated[str, opt("Hardware to train on: auto, cpu, cuda or mps.", "NAME")]
+Level = Annotated[float, opt("Confidence level of the intervals.", "LEVEL")]
+BootstrapSeed = Annotated[int, opt("Seed of the bootstrap.", "N", name="--seed", min=0)]
+Key = Annotated[Path | None, opt("CSV file with the model behind each code.", "KEY", name="--key")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
