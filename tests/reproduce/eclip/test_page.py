@@ -64,12 +64,12 @@ class MadeUp(TaskFiles):
 
     def __init__(self, values: dict[str, list[Any]]) -> None:
         super().__init__(None, BootstrapSettings(resamples=200), "percentile")  # type: ignore[arg-type]
-        object.__setattr__(self, "values", values)
+        self._known["values", "", "", ""] = values  # type: ignore[assignment]
 
     def tables(self, variant: str, task: str) -> list[pa.Table]:
         found: list[pa.Table] = [
             pa.table({"condition": ["none"] * 60, "patient": [f"p{n}" for n in range(60)], "pointing": column})
-            for column in self.values[variant]  # type: ignore[attr-defined]
+            for column in self._known["values", "", "", ""][variant]  # type: ignore[index]
         ]
         return found
 

@@ -104,7 +104,8 @@ TABLES: Mapping[str, PaperTable] = {
         PaperTable("4", "the sentence generator", _IN_PERCENT, _same(GENERATORS),
                    [(task, ("micro_f1_14",)) for task in ("re-boxes", "re", "rg")]),
         PaperTable(
-            "5", "regions asked for by box or by name", "ChEX, in percent; by box: the mean over seeds, by name: the first seed.",
+            "5", "regions asked for by box or by name",
+            "ChEX, in percent; by box: the mean over seeds, by name: the first seed.",
             [TableRow((WHOLE,), WHOLE, "by box"), TableRow((WHOLE,), "chex-by-name", "by name", f"-{BY_NAME}")],
             [("rc", ("finding_auroc_weighted",)), ("re", ("micro_f1_14", "sided_f1"))],
         ),

@@ -21,7 +21,8 @@ PROTOCOL = Protocol(
     pixels=128,
     conditions=("none",),
     decimals=5,
-)  # fmt: skip
+    queries=("image", "region"),  # so that studies without a phrase are kept, too
+)
 
 
 def _sanity_checks(measured: Measured) -> Iterator[SanityCheck]:

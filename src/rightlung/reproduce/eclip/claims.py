@@ -80,7 +80,7 @@ CLAIMS: tuple[PairClaim, ...] = (
     PairClaim("Ablation", "The curriculum helps.", "ablation-e-m-c", "ablation-e-m", ACCURACY),
     PairClaim("Ablation", "Priming helps.", "clip-expert", "ablation-e-m-c", ACCURACY),
     PairClaim("Ablation", "Attention is better than a mask.", "ablation-e", "ablation-mask", ACCURACY),
-    PairClaim("Figure 1", "eCLIP is ahead of DACL after few steps.", "clip-expert-250", "clip-dacl-250", AUROC),
+    PairClaim("Figure 1", "eCLIP is ahead of DACL after few steps.", "clip-expert-180", "clip-dacl-180", AUROC),
     PairClaim("Figure 1", "eCLIP is ahead of m³-mix with few labels.", "clip-expert", "clip-m3", PROBE),
     PairClaim("Retrieval", "eCLIP retrieves better than CLIP.", "clip-expert", "clip", RECALL),
     PairClaim("ours", "Gaze changes where the model looks.", "clip-expert", "clip", POINTING, True),

@@ -163,7 +163,7 @@ class EclipPage:
         rows = {name: self.label(name) for name in EFFICIENCY}
         steps = {f"{slug}-{count}": f"{rows[slug]}, {count}" for slug in rows for count in STEPS}
         every = {
-            name: steps.get(name, f"{rows.get(name, '')}, 1,000") for name in sorted({*rows, *steps}, key=_by_length)
+            name: steps.get(name, f"{rows.get(name, '')}, 700") for name in sorted({*rows, *steps}, key=_by_length)
         }
         yield from self.table("steps", "Figure 1, top: zero-shot by training steps", "In percent.", every,
                               {AUROC: COLUMNS[AUROC], ACCURACY: COLUMNS[ACCURACY]})  # fmt: skip
@@ -245,7 +245,7 @@ class EclipPage:
 
 def _by_length(slug: str) -> tuple[str, int]:
     name, _, steps = slug.rpartition("-")
-    return (name, int(steps)) if steps.isdigit() else (slug, 1000)
+    return (name, int(steps)) if steps.isdigit() else (slug, 700)
 
 
 def _mean_cell(values: Sequence[float | None]) -> Cell:

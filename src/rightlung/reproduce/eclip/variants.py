@@ -68,8 +68,8 @@ ANNOTATED = 1080
 NUMBERS = (100, ANNOTATED, 10_000)
 COUNTED = ("sentence-mask", "gaze", "random")
 """The maps whose number is varied."""
-STEPS = (125, 250, 500)
-"""Of the shorter runs of Figure 1; the others have 1,000."""
+STEPS = (90, 180, 350)
+"""Of the shorter runs of Figure 1; the others have 700."""
 EFFICIENCY = ("clip", "clip-dacl", "clip-expert")
 SHORTCUT = "marker:pneumonia=0.9"
 """A planted word, present in 95 % of the studies with pneumonia and 5 % of the others."""
