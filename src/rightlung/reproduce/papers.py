@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rightlung.reproduce.sanity import SanityCheck
     from rightlung.results.measured import Measured
 
-_HOMES = {"wrong-lung": "rightlung.reproduce.wrong_lung", "chex": "rightlung.reproduce.chex"}
+_HOMES = {"wrong-lung": "rightlung.reproduce.wrong_lung", "chex": "rightlung.reproduce.chex",
+          "eclip": "rightlung.reproduce.eclip"}  # fmt: skip
 """The package of each paper, which defines ``PAPER``."""
 
 

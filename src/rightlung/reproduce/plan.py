@@ -164,7 +164,7 @@ def stage_names(recipe: str) -> tuple[str, ...]:
 
 def _given_recipes(plan: Plan, job: Job) -> dict[str, Recipe]:
     """Return the recipes of a run's stages with the plan's data and changes, starting from each other by name."""
-    changes = [f"seed={job.seed}", f"data.cache_folder={json.dumps(str(plan.out / 'pools'))}"]
+    changes = [*job.variant.changes, f"seed={job.seed}", f"data.cache_folder={json.dumps(str(plan.out / 'pools'))}"]
     if plan.quick:
         changes += plan.paper.quick_changes(job)
     if (start := job.start) is not None and job.few_shot:

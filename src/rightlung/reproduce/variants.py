@@ -33,6 +33,8 @@ class Variant:
     """The most seeds to train it with, ``None`` for as many as are asked for."""
     derive: Callable[[Any, Iterable[Study]], object] | None = None
     """Makes the model instead of training it: from that of ``start`` (None without one) and the recipe's studies."""
+    changes: tuple[str, ...] = ()
+    """Changes of the recipe, ``field=value``, as ``--set`` makes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from rightlung.measuring import find_measure
 from rightlung.measuring.measures import Measure
 from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.estimator import Estimator, Floats
+from rightlung.scoring.statistics.intervals import Method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,13 +39,28 @@ def estimate(
     return _combined(parts, measure, (lambda found: found[0]) if minus is None else (lambda f: f[0] - f[1]), settings)
 
 
-def estimate_mean(tables: Sequence[pa.Table], name: str, *, settings: BootstrapSettings | None = None) -> Estimate:
-    """Return the mean of a measure over models that were measured on the same patients, such as training seeds."""
+def estimate_mean(
+    tables: Sequence[pa.Table],
+    name: str,
+    *,
+    minus: Sequence[pa.Table] = (),
+    settings: BootstrapSettings | None = None,
+    method: Method = "bca",
+) -> Estimate:
+    """Return the mean of a measure over models that were measured on the same patients, such as training seeds.
+
+    With ``minus``, return the difference from the mean over other models, paired by patient.
+    """
     measure = find_measure(name)
     wanted = sorted({"condition", "patient", *measure.columns})
-    rows = [table.select(wanted).to_pandas() for table in tables]
+    rows = [table.select(wanted).to_pandas() for table in (*tables, *minus)]
     parts = [one[one.condition == "none"].reset_index() for one in rows]
-    return _combined(parts, measure, lambda found: np.mean(found, axis=0), settings)
+
+    def combine(found: list[Floats]) -> Floats:
+        mean: Floats = np.mean(found[: len(tables)], axis=0)
+        return mean - np.mean(found[len(tables) :], axis=0) if minus else mean
+
+    return _combined(parts, measure, combine, settings, method)
 
 
 def _combined(
@@ -52,6 +68,7 @@ def _combined(
     measure: Measure,
     combine: Callable[[list[Floats]], Floats],
     settings: BootstrapSettings | None,
+    method: Method = "bca",
 ) -> Estimate:
     """Return a combination of the measure's values in several tables; patients are resampled in all of them at once."""
     columns = [{column: part[column].to_numpy() for column in measure.columns} for part in parts]
@@ -62,4 +79,4 @@ def _combined(
         return combine([measure.of_counts(*one) for one in zip(columns, split, strict=True)])
 
     patients = np.concatenate([part.patient.to_numpy(dtype=object) for part in parts])
-    return Estimator(patients, settings).aggregate(statistic, np.ones(len(patients), bool))
+    return Estimator(patients, settings).aggregate(statistic, np.ones(len(patients), bool), method=method)

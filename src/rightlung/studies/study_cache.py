@@ -1,4 +1,4 @@
-"""Studies cached on disk for many models: 8-bit images in one file, with phrases and regions, without targets."""
+"""Studies cached on disk for many models: 8-bit images in one file, with words and regions, without targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rightlung.core import Box, Image, Phrase, Study
+from rightlung.core import Box, Image, Phrase, Report, Study
 from rightlung.core.files import read_json, write_whole
 from rightlung.core.study import check_image
 from rightlung.studies.sources import Source
@@ -41,7 +41,8 @@ class CachedSource(Source):
         regions = {name: Box(*corners) for name, corners in row["regions"].items()}
         known = {name: row[name] for name in ("patient", "findings", "region_findings")}
         phrases = tuple(Phrase(**one) for one in row["phrases"])
-        return Study(row["id"], load, phrases=phrases, regions=regions, **known)
+        report = None if row.get("report") is None else Report(row["report"])
+        return Study(row["id"], load, phrases=phrases, regions=regions, report=report, **known)
 
 
 def _load(path: Path, offset: int, size: tuple[int, int]) -> Image:
@@ -60,7 +61,8 @@ class StudyWriter:
 
     def add(self, study: Study) -> None:
         """Add a study; if its image or words cannot be read, raise and write nothing."""
-        for text in (study.id, study.patient or "", *(phrase.text for phrase in study.phrases)):
+        words = (phrase.text for phrase in study.phrases)
+        for text in (study.id, study.patient or "", "" if study.report is None else study.report.text, *words):
             text.encode()  # no table can hold a lone surrogate
         image = reduced(check_image(study.load(), f"study {study.id!r}"))
         phrases = [
@@ -76,6 +78,7 @@ class StudyWriter:
             "findings": dict(study.findings),
             "region_findings": {name: dict(findings) for name, findings in study.region_findings.items()},
             "phrases": phrases,
+            "report": None if study.report is None else study.report.text,
         }
         self._images.write(np.round(image * 255).astype(np.uint8).tobytes())
         self._rows.append(row)

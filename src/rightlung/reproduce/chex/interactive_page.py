@@ -31,8 +31,9 @@ from rightlung.reproduce.chex.interactive import (
     REGION,
 )
 from rightlung.reproduce.chex.measuring import WHOLE
-from rightlung.reproduce.chex.paper_tables import SETTINGS, ChexTables
+from rightlung.reproduce.chex.paper_tables import ChexTables
 from rightlung.reproduce.claims import HOLDS
+from rightlung.reproduce.task_files import SETTINGS
 from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.estimator import Estimator
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rightlung.lexicon.labeller import OBSERVATIONS
 from rightlung.measuring import find_measure
@@ -19,14 +17,10 @@ from rightlung.pages.content import Cell, Column, Table
 from rightlung.pages.numbers import estimate_cell
 from rightlung.reproduce.chex.measuring import BY_NAME, PROMPT_SETS, TASKS, TEXT_MEASURES, WHOLE
 from rightlung.reproduce.chex.variants import GENERATORS, TOKENS_AND_TARGETS
-from rightlung.reproduce.measurements import Measurements
 from rightlung.reproduce.published import Subject
-from rightlung.results.aggregates import estimate_mean
-from rightlung.results.estimate import BootstrapSettings, Estimate
-from rightlung.results.model import MeasuredModel
+from rightlung.reproduce.task_files import TaskFiles
+from rightlung.results.estimate import Estimate
 
-SETTINGS = BootstrapSettings(resamples=250)
-"""As many resamples as the paper takes (E.2)."""
 BY_FINDING = "f1 "
 """Begins the name of a column with the F1 of one observation, as in ``published.yaml``."""
 BOXES = "Boxes: non-maximum suppression at an IoU of 0.25, as in the paper, but not scaled."
@@ -110,7 +104,8 @@ TABLES: Mapping[str, PaperTable] = {
         PaperTable("4", "the sentence generator", _IN_PERCENT, _same(GENERATORS),
                    [(task, ("micro_f1_14",)) for task in ("re-boxes", "re", "rg")]),
         PaperTable(
-            "5", "regions asked for by box or by name", "ChEX, in percent; by box: the mean over seeds, by name: the first seed.",
+            "5", "regions asked for by box or by name",
+            "ChEX, in percent; by box: the mean over seeds, by name: the first seed.",
             [TableRow((WHOLE,), WHOLE, "by box"), TableRow((WHOLE,), "chex-by-name", "by name", f"-{BY_NAME}")],
             [("rc", ("finding_auroc_weighted",)), ("re", ("micro_f1_14", "sided_f1"))],
         ),
@@ -157,31 +152,20 @@ def only_label(table: pa.Table, name: str) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class ChexTables:
+class ChexTables(TaskFiles):
     """Makes the tables from the files of every model."""
 
-    found: Measurements
-    _known: dict[tuple[str, str, str], Estimate | None] = field(default_factory=dict, repr=False)
+    def tables(self, variant: str, task: str) -> list[pa.Table]:
+        """Return the tables of a task; after a ``#`` of its name, the only label that they keep."""
+        task, _, label = task.partition("#")
+        found = super().tables(variant, task)
+        return [only_label(table, label) for table in found] if label else found
 
-    def model(self, variant: str) -> MeasuredModel | None:
-        """Return the row of a variant, None if it was not measured."""
-        return next((row for row in self.found.measured.rows if row.variant == variant), None)
-
-    def files(self, variant: str, file: str) -> list[Path]:
-        """Return the files of a name that the seeds of a variant have."""
-        paths = [Path(one.origin).with_name(f"{file}.parquet") for one in self.found.measured.seeds(variant)]
-        return [path for path in paths if path.is_file()]
-
-    def estimate(self, variant: str, file: str, measure: str) -> Estimate | None:
+    def estimate(self, variant: str, task: str, measure: str) -> Estimate | None:
         """Return a measure of a variant, its mean over the seeds that have it; None if it was not measured."""
-        key = variant, file, measure
-        if key not in self._known:
-            tables = [pq.read_table(path) for path in self.files(variant, file)]
-            if measure.startswith(BY_FINDING):
-                tables = [only_label(table, measure.removeprefix(BY_FINDING)) for table in tables]
-                measure = "micro_f1_14"
-            self._known[key] = estimate_mean(tables, measure, settings=SETTINGS) if tables else None
-        return self._known[key]
+        if measure.startswith(BY_FINDING):
+            return super().estimate(variant, f"{task}#{measure.removeprefix(BY_FINDING)}", "micro_f1_14")
+        return super().estimate(variant, task, measure)
 
     def best(self, row: TableRow, file: str, measure: str) -> tuple[str, Estimate | None]:
         """Return the variant of a row with the highest value, and this value; all measures are better if higher."""
