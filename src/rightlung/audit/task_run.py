@@ -189,7 +189,8 @@ class TaskRun:
         weights = fit_probe(
             *labelled_embeddings(open_predictions(summary.folder), taught, classes), self._probing(part)
         )
-        self.problems += [f"linear probe: {name} has one class only in {source.address}" for name in weights.left_out]
+        among = f"among the labels of {source.address} that it learns from"
+        self.problems += [f"{part.title}: {name} has one class only {among}" for name in weights.left_out]
         return LinearProbe(self.what, weights)
 
     def tuned(self, part: TaskPart, known: Known, predictions: Predictions) -> Tuned:
