@@ -13,7 +13,7 @@ import pytest
 
 from rightlung.reproduce.claims import HOLDS, NOT_SHOWN, SEED_DEPENDENT
 from rightlung.reproduce.eclip.claims import POINTING, PairClaim, judge
-from rightlung.reproduce.eclip.measuring import CLEAN, PLANTED
+from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED
 from rightlung.reproduce.experiment import Reproduced, reproduce
 from rightlung.reproduce.plan import Plan
 from rightlung.reproduce.task_files import TaskFiles
@@ -53,7 +53,7 @@ def test_every_model_has_a_table_for_each_task(done: tuple[Path, Reproduced]) ->
     levels = json.loads((measures / "clip" / "geometry.json").read_text())
     assert 0 < levels["temperature"] < 1
     assert 0 <= levels["gap"] <= 2
-    planted, clean = (pq.read_table(measures / "shortcut-clip" / f"{name}.parquet") for name in (PLANTED, CLEAN))
+    planted, clean = (pq.read_table(measures / "shortcut-clip" / f"{name}.parquet") for name in (PLANTED, BY_CHANCE))
     assert planted["study"].to_pylist() == clean["study"].to_pylist()
     assert planted["finding_label"].to_pylist() == clean["finding_label"].to_pylist()
     assert planted["finding_score"].to_pylist() != clean["finding_score"].to_pylist()

@@ -29,7 +29,7 @@ from rightlung.models.base import Embedder
 from rightlung.models.probe import LinearProbe, ProbeSettings, fit_probe
 from rightlung.models.zero_shot import PromptClassifier, prompt_ensemble
 from rightlung.predictions import Prediction
-from rightlung.reproduce.eclip.variants import SHORTCUT
+from rightlung.reproduce.eclip.variants import SHORTCUT, STRENGTH
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.scoring.geometry import geometry
 from rightlung.scoring.text_retrieval import TextPool
@@ -51,7 +51,7 @@ SHARES = (0.01, 0.1, 1.0)
 PROBED = ("clip", "clip-m3", "clip-expert", "clip-tied", "gloria", "gloria-expert")
 EMBEDDED = ("clip", "clip-expert")
 """Runs whose embeddings are kept, for the UMAP."""
-CLEAN, PLANTED = "shortcut-clean", "shortcut-planted"
+BY_CHANCE, PLANTED = "shortcut-by-chance", "shortcut-planted"
 SHORTCUT_STUDIES = 600
 IMAGES_AT_ONCE = 256
 
@@ -172,11 +172,11 @@ def _label(polarity: str | None) -> float:
 
 
 def _shortcut(model: Any, folder: Path) -> None:
-    """Score pneumonia in studies with and without the planted word: the same seed, so the same patients."""
+    """Score pneumonia where the planted word goes with it, and where it stands in half of all studies, by chance."""
     classifier = PromptClassifier(model, prompt_ensemble(["pneumonia"]))
     protocol = find_protocol("classification")
-    for name, planted in ((CLEAN, ""), (PLANTED, f"&shortcut={SHORTCUT}")):
-        source = open_source(f"phantom?count={SHORTCUT_STUDIES}&seed=19&size=128{planted}")
+    for name, strength in ((BY_CHANCE, 0), (PLANTED, STRENGTH)):
+        source = open_source(f"phantom?count={SHORTCUT_STUDIES}&seed=19&size=128&shortcut={SHORTCUT}={strength}")
         with TemporaryDirectory() as place:
             kept, targets = prepare_studies(source, Path(place), replace(protocol, rules=("exact",), pixels=32))
             _write(folder, name, _classified(classifier, kept, ["pneumonia"]), _only(targets, ["pneumonia"]), protocol)

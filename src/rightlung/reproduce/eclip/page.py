@@ -14,7 +14,7 @@ from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import estimate_cell
 from rightlung.reproduce.claims import HOLDS, NOT_SHOWN
 from rightlung.reproduce.eclip.claims import ACCURACY, AUROC, POINTING, Judged, Place, claims_table, judge
-from rightlung.reproduce.eclip.measuring import CLEAN, EMBEDDED, PLANTED, PROBED, SHARES
+from rightlung.reproduce.eclip.measuring import BY_CHANCE, EMBEDDED, PLANTED, PROBED, SHARES
 from rightlung.reproduce.eclip.variants import (
     ABLATION,
     ANNOTATED,
@@ -72,8 +72,9 @@ class EclipPage:
         ``minus``: the variant from which differences are shown in a second column of each measure.
         """
         known = self.there([*rows])
-        if not known:
+        if not {*known} - {PRIOR}:
             return
+        minus = minus if minus in known else None
         header, lines = [Column("model", "text")], [[Cell(rows[one])] for one in known]
         for place, heading in columns.items():
             values = [self.files.estimate(one, *place) for one in known]
@@ -234,11 +235,11 @@ class EclipPage:
         """Yield how much a planted word raises the score of pneumonia."""
         rows = {f"shortcut-{slug}": self.label(f"shortcut-{slug}") for slug in ("clip", "clip-expert", "clip-tied")}
         columns: dict[Place, str] = {
-            (CLEAN, "finding_auroc"): "without the word", (PLANTED, "finding_auroc"): "with the word",
+            (BY_CHANCE, "finding_auroc"): "word by chance", (PLANTED, "finding_auroc"): "word as in training",
         }  # fmt: skip
         caption = (
             "AUROC of pneumonia, in percent. The training studies had the word ICU in 95 % of pneumonias and 5 % of "
-            "the others; a model that reads the word does well with it and badly without."
+            "the others. A model that reads the word is worse where it stands in half of all studies, by chance."
         )
         yield from self.table("shortcut", "A planted shortcut", caption, rows, columns, minus="shortcut-clip")
 

@@ -71,7 +71,7 @@ COUNTED = ("sentence-mask", "gaze", "random")
 STEPS = (90, 180, 350)
 """Of the shorter runs of Figure 1; the others have 700."""
 EFFICIENCY = ("clip", "clip-dacl", "clip-expert")
-SHORTCUT = "marker:pneumonia=0.9"
+SHORTCUT, STRENGTH = "marker:pneumonia", 0.9
 """A planted word, present in 95 % of the studies with pneumonia and 5 % of the others."""
 
 
@@ -133,9 +133,9 @@ def _shorter() -> Iterator[Variant]:
 
 def _shortcuts() -> Iterator[Variant]:
     for slug in ("clip", "clip-expert", "clip-tied"):
-        changes = [f'data.train[0].source="phantom?count=16000&seed=21&shortcut={SHORTCUT}"']
+        changes = [f'data.train[0].source="phantom?count=16000&seed=21&shortcut={SHORTCUT}={STRENGTH}"']
         if slug != "clip":
-            changes.append(f'data.train[1].source="phantom?count=1080&seed=21&shortcut={SHORTCUT}"')
+            changes.append(f'data.train[1].source="phantom?count=1080&seed=21&shortcut={SHORTCUT}={STRENGTH}"')
         name = {"clip": "CLIP", "clip-expert": "eCLIP", "clip-tied": "eCLIP, tied"}[slug]
         note = "trained with a planted word for pneumonia"
         yield _ours(f"shortcut-{slug}", f"{name}, planted shortcut", note, changes, f"eclip-{slug}")
