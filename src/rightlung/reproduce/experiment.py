@@ -219,6 +219,7 @@ def _fill_pools(plan: Plan, recipes: Mapping[Job, Mapping[str, Recipe]], progres
                 entry.phrase_masks,
                 entry.paired_text,
                 entry.few_shot_studies,
+                entry.expert_map,
                 built,
             )
             if key not in seen:

@@ -16,7 +16,7 @@ from rightlung.results.model import MeasuredModel
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rightlung.results.estimator import Method
+    from rightlung.scoring.statistics.intervals import Method
 
 
 SETTINGS = BootstrapSettings(resamples=250)

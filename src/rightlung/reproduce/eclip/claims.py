@@ -104,9 +104,9 @@ def judge(files: TaskFiles, claims: Sequence[PairClaim] = CLAIMS) -> list[Judged
             continue
         pairs = zip(files.seeds(claim.first, *claim.place), files.seeds(claim.second, *claim.place), strict=False)
         found.append((claim, _tested(one), tuple(first - second for first, second in pairs)))
-    adjusted = holm(np.array([one.p for _, one, _ in found])) if found else []
+    adjusted = holm(np.array([one.p for _, one, _ in found])).tolist() if found else []
     return [
-        Judged(claim, replace(one, p_adjusted=float(p), shown=one.shown and p < 1 - LEVEL), seeds)
+        Judged(claim, replace(one, p_adjusted=p, shown=one.shown and p < 1 - LEVEL), seeds)
         for (claim, one, seeds), p in zip(found, adjusted, strict=True)
     ]
 
