@@ -41,9 +41,11 @@ def test_the_f1_of_a_finding_counts_this_finding_only() -> None:
 
 def known(values: Mapping[tuple[str, str, str], float]) -> ChexTables:
     """Tables that know some estimates and no file."""
-    estimates: dict[tuple[str, str, str], Estimate | None] = {key: Estimate(one) for key, one in values.items()}
+    estimates: dict[tuple[str, ...], Estimate | None] = {
+        (variant, "", task, measure): Estimate(one) for (variant, task, measure), one in values.items()
+    }
     found: Any = SimpleNamespace(measured=SimpleNamespace(rows=(), seeds=lambda _: ()), published=PUBLISHED)
-    return ChexTables(found, estimates)
+    return ChexTables(found, _known=estimates)
 
 
 def test_the_best_of_several_models_is_chosen_for_each_measure() -> None:
