@@ -17,6 +17,7 @@ from rightlung.core import Box, Extent, Grounding, Image, InputError, ScoredBox
 from rightlung.core.checks import check_text
 from rightlung.explain import BoxRule, boxes_of
 from rightlung.lexicon import negative_prompts, positive_prompts
+from rightlung.models.base import TrainingBatch
 from rightlung.models.encoders import ImageEncoder, TextEncoder
 from rightlung.models.encoders.configured import ConfiguredTextModel
 from rightlung.models.encoders.image import ImageEmbeddings
@@ -42,6 +43,11 @@ class DualEncoder(ConfiguredTextModel):
     def preprocess(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
         """Return squares for the image encoder, (n, size, size), and the extent of each square in its image."""
         return letterbox_all(images, self.config.image.size)
+
+    def embed_images(self, batch: TrainingBatch) -> ImageEmbeddings:
+        """Return the embeddings of the images of a training batch."""
+        embeddings: ImageEmbeddings = self.image_encoder(batch.images)
+        return embeddings
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Return the embeddings of texts; each distinct text is encoded once."""

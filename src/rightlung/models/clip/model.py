@@ -60,7 +60,7 @@ class Clip(DualEncoder):
 
     def encode_batch(self, batch: TrainingBatch, gather: Gather | None) -> ClipLossInputs:
         """Return a batch with its encodings, which all losses share."""
-        return ClipLossInputs(self, batch, gather, self.image_encoder(batch.images), self.embed_texts(batch.texts))
+        return ClipLossInputs(self, batch, gather, self.embed_images(batch), self.embed_texts(batch.texts))
 
     # --------------------------------------------------------------- inference
 

@@ -37,7 +37,7 @@ class ExpertStep:
     @cached_property
     def plain_embeddings(self) -> ImageEmbeddings:
         """The embeddings of the annotated images without their maps."""
-        embeddings: ImageEmbeddings = self.model.image_encoder(self.plain)
+        embeddings: ImageEmbeddings = self.model.image_encoder(self.plain, standardised=True)
         return embeddings
 
 
@@ -64,7 +64,7 @@ class Priming(_ExpertLoss):
     def forward(self, inputs: Any) -> Tensor:
         """Return the mean squared error."""
         step: ExpertStep = inputs.batch.target("expert")["step"]
-        images = step.model.standardised(inputs.batch.images[step.main])
+        images = inputs.batch.images[step.main]
         ones = torch.ones_like(images[:, :1])
         return mse_loss(step.model.processor(images, ones).float(), images.float())
 

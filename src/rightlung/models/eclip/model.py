@@ -70,8 +70,9 @@ class _WithExperts(DualEncoder):
         return losses
 
     def with_expert_images(self, batch: TrainingBatch) -> TrainingBatch:
-        """Return a batch whose annotated images are expert images: λ·x + (1 - λ)·processor(x, map).
+        """Return a batch of standardised images whose annotated ones are expert images: λ·x + (1 - λ)·processor(x, map).
 
+        Expert images are not standardised again: one that hardly varies would have gradients that drown all others.
         With ``same_images``, the annotated images stay, and the expert images with their texts follow at the end.
         """
         expert = batch.target("expert")
@@ -79,13 +80,12 @@ class _WithExperts(DualEncoder):
         place = {image: number for number, image in enumerate(rows)}
         main = [image for image in range(len(batch)) if image not in place]
         told = [(text, place[image]) for text, image in enumerate(batch.image_of_text) if image in place]
-        plain = self.standardised(batch.images[rows]) if rows else batch.images[:0]
-        images, texts, image_of_text = batch.images, list(batch.texts), list(batch.image_of_text)
+        images, texts, image_of_text = self.standardised(batch.images), list(batch.texts), list(batch.image_of_text)
+        plain = images[rows]
         if rows:
             made = self.expert_images(plain, expert["maps"])
             share = mixing_weight(batch.seed, settings.mixup_alpha, "expert mixup")
             mixed = (share * plain + (1 - share) * made).to(images.dtype)
-            images = images.expand(-1, mixed.shape[1], -1, -1)
             if settings.same_images:
                 texts += [batch.texts[text] for text, _ in told]
                 image_of_text += [len(batch) + own for _, own in told]
@@ -99,6 +99,11 @@ class _WithExperts(DualEncoder):
         )  # fmt: skip
         targets = {**batch.targets, "expert": {**expert, "step": step}}
         return replace(batch, images=images, texts=texts, image_of_text=image_of_text, targets=targets)
+
+    def embed_images(self, batch: TrainingBatch) -> ImageEmbeddings:
+        """Return the embeddings of the images of a batch `with_expert_images`."""
+        embeddings: ImageEmbeddings = self.image_encoder(batch.images, standardised=True)
+        return embeddings
 
     def standardised(self, images: Tensor) -> Tensor:
         """Return images (n, 1, size, size) as the encoder sees them, with its number of channels."""
@@ -140,7 +145,8 @@ class _WithExperts(DualEncoder):
                 squares, _ = self.preprocess(arrays[part])
                 spread, _ = letterbox_all(looked[part], self.config.image.size)
                 plain = self.standardised(squares[:, None].to(self.device))
-                encoded = self.image_encoder(self.expert_images(plain, spread.to(self.device)))
+                made = self.expert_images(plain, spread.to(self.device))
+                encoded = self.image_encoder(made, standardised=True)
                 embeddings.append(encoded.global_embedding.float().cpu())
         return normalize(torch.cat(embeddings), dim=-1).numpy()
 

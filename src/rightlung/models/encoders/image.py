@@ -110,9 +110,9 @@ class ImageEncoder(nn.Module):
         self.global_projection = nn.Linear(int(pooled.shape[1]), dimension, bias=bias) if separate else None
         self.position = nn.Parameter(smooth_positions(dimension, self.grid)) if config.position_embeddings else None
 
-    def forward(self, images: Tensor) -> ImageEmbeddings:
-        """Encode images (n, 1, size, size) in 0 to 1."""
-        levels, pooled = self._encode(standardise(images))
+    def forward(self, images: Tensor, standardised: bool = False) -> ImageEmbeddings:
+        """Encode images (n, 1, size, size) in 0 to 1 or, already ``standardised``, (n, 1 or channels, size, size)."""
+        levels, pooled = self._encode(images if standardised else standardise(images))
         patches = self._project(levels)
         if self.config.pooling == "mean":
             return ImageEmbeddings(patches, patches.mean(dim=(2, 3)))

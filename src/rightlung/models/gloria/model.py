@@ -95,7 +95,7 @@ class Gloria(DualEncoder):
     def forward(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
         """Return the configured losses by name. Images and texts are encoded once for all of them."""
         self.check_size(batch, "image.size", self.config.image.size)
-        images: ImageEmbeddings = self.image_encoder(batch.images)
+        images = self.embed_images(batch)
         losses: dict[str, Any] = dict(self.losses.items())
         extra_texts = (text for loss in losses.values() for text in loss.extra_texts(batch))
         text_rows = {text: row for row, text in enumerate(dict.fromkeys([*batch.texts, *extra_texts]))}
