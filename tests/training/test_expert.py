@@ -25,7 +25,7 @@ from rightlung.training.datasets import CachedDataset, Dataset, LoadedStudies
 from rightlung.training.expert_maps import KINDS, MapMaker, MapSettings
 from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.recipe_file import read_recipe, read_stages, shipped_recipes
-from rightlung.training.setup import check_patients
+from rightlung.training.setup import check_patients, open_studies
 from rightlung.training.targets.base import RaggedTensor, StudyFrame
 from rightlung.training.targets.expert import ExpertTargets
 from tests.training.recipes import final_weights, run, same
@@ -110,7 +110,8 @@ def test_the_released_curriculum_jumps_to_its_lowest_probability() -> None:
 
 def test_priming_ends_with_the_cold_start() -> None:
     recipe = read_recipe("eclip-clip-expert")
-    weights = [recipe.loss_weights(step) for step in (0, 99, 100, 999)]
+    cold = recipe.schedule.steps // 10
+    weights = [recipe.loss_weights(step) for step in (0, cold - 1, cold, recipe.schedule.steps - 1)]
     assert [one["priming"] for one in weights] == pytest.approx([0.1, 0.1, 0.0, 0.0])
     assert [one["contrastive"] for one in weights] == pytest.approx([0.9, 0.9, 1.0, 1.0])
 
@@ -120,7 +121,7 @@ def test_all_small_variants_of_a_host_have_the_same_main_entry_and_schedule() ->
     for name in shipped_recipes():
         if name.startswith(("eclip-clip", "eclip-gloria")):
             own[name] = next(iter(read_stages(name).values()))
-    assert len(own) == 64
+    assert len(own) == 24
     first = own["eclip-clip"]
     for recipe in own.values():
         assert recipe.data.train[0] == first.data.train[0]
@@ -253,9 +254,9 @@ def cached(*studies: Study, kind: str, size: int = 64, grid: int = 32) -> Cached
     ]
     columns: dict[str, Any] = {
         f"expert/{name}": RaggedTensor.of(torch.cat([one[name] for one in built]), [len(one[name]) for one in built])
-        for name in ("maps", "matches")
+        for name in (f"{kind}/maps", f"{kind}/matches")
     }
-    columns |= {f"expert/{name}": [one[name] for one in built] for name in ("rows", "patient")}
+    columns |= {f"expert/{name}": [one[name] for one in built] for name in (f"{kind}/rows", "patient")}
     images = torch.stack([(square * 255).round().to(torch.uint8) for square, _ in squares])
     return CachedDataset(LoadedStudies(images, grid, columns), [annotations for annotations, _ in known])
 
@@ -288,6 +289,22 @@ def test_a_peak_stays_on_its_lesion(kind: str, augmentation: Augmentation) -> No
                 assert place(values) == pytest.approx(place(image), abs=0.04)
                 checked += 1
     assert checked >= 4
+
+
+def test_kinds_that_are_cached_together_have_the_maps_of_each_alone(tmp_path: Path) -> None:
+    changes = ["data.target_options.expert.kinds=[gaze, random, sentence-mask]", f"data.cache_folder={tmp_path}"]
+    source, shown = "phantom?count=12&seed=5", lambda *_: lambda _: None
+    for kind in ("gaze", "random", "sentence-mask"):
+        added = replace(ADDED, source=source, cached_studies=12, expert_map=kind)
+        alone = read_recipe("eclip-clip-expert", ["data.image_size=64", "data.mask_grid=16"])
+        together = read_recipe("eclip-clip-expert", ["data.image_size=64", "data.mask_grid=16", *changes])
+        found = [open_studies(added, recipe.data, CPU, shown, "data") for recipe in (alone, together)]
+        one, other = (next(studies.load([range(12)])).columns[f"expert/{kind}/maps"] for studies in found)
+        assert isinstance(one, RaggedTensor)
+        assert isinstance(other, RaggedTensor)
+        assert torch.equal(one.values, other.values)
+        assert one.counts == other.counts
+    assert len([folder for folder in tmp_path.iterdir() if folder.is_dir()]) == 1  # shared by the three
 
 
 def test_another_patients_map_is_of_another_patient_in_the_batch() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from rightlung.core import InputError
@@ -59,9 +60,9 @@ class LoadOptions:
         """Return what ``build`` returns for each target, by "target/name"."""
         return {f"{one.name}/{name}": value for one in self.builders_to_run for name, value in build(one).items()}
 
-    def chunks(self, count: int) -> list[range]:
-        """Return the numbers below ``count``, some at a time."""
-        size = CHUNK.get(self.device.type, CHUNK["cpu"])
+    def chunks(self, count: int, device: str) -> list[range]:
+        """Return the numbers below ``count``, as many at a time as a device should make or read."""
+        size = CHUNK.get(device, CHUNK["cpu"])
         return [range(begin, min(begin + size, count)) for begin in range(0, count, size)]
 
 
@@ -207,7 +208,8 @@ class PhantomDataset:
     def cached(self, count: int, advance: ReportProgress) -> CachedDataset:
         """Render the first studies and hold them."""
         rendered = self._rendered(
-            self.options.chunks(count), self.options.workers if count > PHANTOMS_WITHOUT_WORKERS else 0
+            self.options.chunks(count, self.options.device.type),
+            self.options.workers if count > PHANTOMS_WITHOUT_WORKERS else 0,
         )
 
         def parts() -> Iterator[tuple[LoadedStudies, list[StudyAnnotations]]]:
@@ -275,11 +277,12 @@ class SourceDataset:
         """
         unread: list[str] = []
         available_targets: set[str] = set()
+        phantoms = isinstance(self.reader.source, PhantomSource)
+        few = count <= (PHANTOMS_WITHOUT_WORKERS if phantoms else STUDIES_WITHOUT_WORKERS)
+        chunks, workers = self.options.chunks(count, "cpu"), 0 if few else self.options.workers
 
         def parts() -> Iterator[tuple[LoadedStudies, list[StudyAnnotations]]]:
-            for read in _loader(
-                self.reader, self.options.chunks(count), self.options.workers if count > STUDIES_WITHOUT_WORKERS else 0
-            ):
+            for read in _loader(self.reader, chunks, workers):
                 good = [part for part in read if not isinstance(part, str)]
                 unread.extend(part for part in read if isinstance(part, str))
                 advance(len(read) - len(good))
@@ -349,4 +352,10 @@ def _loader(
         collate_fn=list,
         generator=torch.Generator(),  # its own, so that no other random numbers are used up
         multiprocessing_context="spawn" if workers else None,
+        worker_init_fn=_use_one_thread if workers else None,
     )
+
+
+def _use_one_thread(_: int) -> None:
+    """Keep a worker's linear algebra from using all cores, as torch's already is."""
+    threadpool_limits(1)

@@ -266,7 +266,7 @@ def _chosen(studies: CachedDataset, entry: DataEntry, field: str) -> CachedDatas
                 f"studies of {entry.source} have a phrase with a location"
             )
         studies = studies.select(kept[: entry.few_shot_studies])
-    maps = studies.loaded.columns.get("expert/maps")
+    maps = studies.loaded.columns.get(f"expert/{entry.expert_map}/maps")
     if isinstance(maps, RaggedTensor) and not all(maps.counts):
         kept = [number for number, count in enumerate(maps.counts) if count]
         if not kept:

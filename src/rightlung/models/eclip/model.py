@@ -70,9 +70,10 @@ class _WithExperts(DualEncoder):
         return losses
 
     def with_expert_images(self, batch: TrainingBatch) -> TrainingBatch:
-        """Return a batch of standardised images whose annotated ones are expert images: λ·x + (1 - λ)·processor(x, map).
+        """Return a batch whose annotated images are expert images: λ·x + (1 - λ)·processor(x, map).
 
-        Expert images are not standardised again: one that hardly varies would have gradients that drown all others.
+        All images are standardised, but expert images not again: the gradients of one that hardly varies would drown
+        all others.
         With ``same_images``, the annotated images stay, and the expert images with their texts follow at the end.
         """
         expert = batch.target("expert")

@@ -23,7 +23,6 @@ from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.contrastive import cosine_similarity
 from rightlung.models.dual_encoder import PAIR_BATCH_SIZE, DualEncoder, paired_scores
-from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig

@@ -30,38 +30,46 @@ class ExpertTargets(MapSettings, TargetBuilder):
     - ``maps`` (p, grid, grid): 0 to 1, with a maximum of 1 before augmentation
     - ``matches_text`` (p,) bool: whether the map is about the image's text, and not about the study in general
 
-    The settings say how gaze is changed (`MapSettings`); ``map`` is set by the entry.
+    The settings say how gaze is changed (`MapSettings`). ``map`` is set by the entry. The maps of all ``kinds`` are
+    cached together, so that entries and runs with different maps share what they cache.
     """
 
+    kinds: tuple[ExpertMapKind, ...] = ()
     map: ExpertMapKind | None = None
 
     name = "expert"
 
     def for_entry(self, entry: DataEntry) -> TargetBuilder:
         """Return the builder of the entry's kind of map."""
-        return replace(self, map=entry.expert_map)
+        return replace(self, map=None if entry.expert_map in self.kinds else entry.expert_map)
 
     def needs_build(self, entry: DataEntry) -> bool:
         """Maps are needed where an entry names them."""
         return entry.expert_map not in (None, "none")
 
     def build(self, study: Study, annotations: StudyAnnotations, frame: StudyFrame) -> Mapping[str, Any]:
-        """Return ``maps`` (k, grid, grid), ``matches`` (k, 1), the row of each sentence, and the patient.
+        """Return the patient and, for each kind, ``maps`` (k, grid, grid), ``matches`` (k, 1), and each sentence's row.
 
         The first map is that of the whole study; k is 0 if the study has no such map.
         """
-        settings = MapSettings(self.jitter, self.offset, self.seconds)
-        made = MapMaker(study, frame, settings).make(str(self.map))
+        maker = MapMaker(study, frame, MapSettings(self.jitter, self.offset, self.seconds))
+        built: dict[str, Any] = {"patient": study.patient or study.id}
+        for kind in self.kinds if self.map is None else (self.map,):
+            built |= {f"{kind}/{name}": value for name, value in self._columns(maker, kind).items()}
+        return built
+
+    @staticmethod
+    def _columns(maker: MapMaker, kind: str) -> dict[str, Any]:
+        made = maker.make(kind)
         maps = [] if made.whole is None else [made.whole, *made.of_sentences.values()]
         if any(not torch.isfinite(one).all() for one in maps):
-            raise InputError(f"study {study.id!r}: its map for expert_map: {self.map} is not finite")
-        by_sentence = str(self.map).startswith("sentence-")
-        matches = [not by_sentence and not made.nothing_to_see, *[True] * len(made.of_sentences)][: len(maps)]
+            raise InputError(f"study {maker.study.id!r}: its map for expert_map: {kind} is not finite")
+        matches = [not kind.startswith("sentence-") and not made.nothing_to_see, *[True] * len(made.of_sentences)]
+        grid = maker.frame.grid
         return {
-            "maps": to_uint8(torch.stack(maps)) if maps else torch.zeros(0, frame.grid, frame.grid, dtype=torch.uint8),
-            "matches": torch.tensor(matches, dtype=torch.bool)[:, None],
+            "maps": to_uint8(torch.stack(maps)) if maps else torch.zeros(0, grid, grid, dtype=torch.uint8),
+            "matches": torch.tensor(matches[: len(maps)], dtype=torch.bool)[:, None],
             "rows": {text: row for row, text in enumerate(made.of_sentences, start=1)} if maps else {},
-            "patient": study.patient or study.id,
         }
 
     def draw(self, annotations: StudyAnnotations, context: DrawContext) -> tuple[str, bool]:
@@ -73,15 +81,16 @@ class ExpertTargets(MapSettings, TargetBuilder):
 
     def collate(self, part: BatchPart) -> dict[str, Any]:
         """Return image_indices, maps and matches_text."""
-        column, flags = part.columns.get("maps"), part.columns.get("matches")
+        kind = part.entry.expert_map
+        column, flags = part.columns.get(f"{kind}/maps"), part.columns.get(f"{kind}/matches")
         wanted = self.needs_build(part.entry)  # a data set may also serve an entry without maps
         if not wanted or not isinstance(column, RaggedTensor) or not isinstance(flags, RaggedTensor):
             nothing = part.tensor([], torch.float32)
             return {"image_indices": [], "maps": nothing.view(0, part.grid, part.grid), "matches_text": nothing.bool()}
-        rows_of_texts: Any = part.columns["rows"]
+        rows_of_texts: Any = part.columns[f"{kind}/rows"]
         own = [of_study.get(said, 0) for of_study, (said, _) in zip(rows_of_texts, part.drawn, strict=True)]
         lenders: Sequence[int] = range(len(own))
-        if part.entry.expert_map == "other-patient":
+        if kind == "other-patient":
             lenders = other_patients(part.columns["patient"])  # type: ignore[arg-type]
         maps = column.at([column.first[lender] + row for lender, row in zip(lenders, own, strict=True)])
         moved = part.move_masks(maps.float() / 255)
