@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from rightlung.asking import ask
 from rightlung.audit import TaskAudit, audit_tasks
 from rightlung.audit.tasks import TASKS
-from rightlung.core import InputError, Polarity
+from rightlung.core import InputError, Polarity, Study
 from rightlung.lexicon import swap_sides
 from rightlung.measuring import BoxSettings
 from rightlung.models.base import Similarities
@@ -110,15 +111,41 @@ def test_every_task_of_a_source_that_has_the_targets(tmp_path: Path) -> None:
     for way in ("regions", "finding-boxes"):
         found = tasks["region-classification"][way]
         assert found["finding_auroc"] == pytest.approx(1.0)
-        blind = found["blind"]["blind-constant"]
-        assert blind["measures"]["finding_auroc"]["estimate"] == 0.5
+        (blind,) = found["blind"].values()
+        known = {name: one["estimate"] for name, one in blind["measures"].items() if name in blind["difference"]}
         assert {name: one["estimate"] for name, one in blind["difference"].items()} == pytest.approx(
-            {"finding_auroc": 0.5, "finding_auroc_weighted": 0.5}
+            {name: 1.0 - value for name, value in known.items()}
         )
         assert tasks["region-description"][way]["micro_f1_14"] == pytest.approx(1.0)
     assert tasks["region-description"]["finding-boxes"]["measures"]["bleu_4"]["estimate"] == pytest.approx(1.0)
     assert tasks["report"]["measures"]["rouge_l"]["estimate"] == pytest.approx(1.0)
     assert tasks["report"]["blind"]["blind-frequent"]["measures"]["rouge_l"]["estimate"] < 1.0
+
+
+def test_the_blind_baseline_of_regions_and_boxes_knows_how_often_findings_are_there(tmp_path: Path) -> None:
+    class LeftWard(Ward):
+        """The nodule is on the left in five of six studies; with one study to a patient."""
+
+        def _build(self, position: int) -> Study:
+            left = position % 6 != 5
+            study = super()._build(2 * position + (not left))
+            return replace(study, id=f"s{position}", patient=f"p{position}")
+
+    done = run(tmp_path, ["region-classification"], LeftWard(60), overwrite=True)
+    rows = {one.part.name: one.table.to_pylist() for one in done.parts}
+    blind = {name: [row for row in own if row["condition"].startswith("blind")] for name, own in rows.items()}
+    assert {row["condition"] for row in blind["regions"]} == {"blind-frequency"}
+    assert {row["condition"] for row in blind["finding-boxes"]} == {"blind-nearby"}
+    tasks = done.result["tasks"]["region-classification"]
+    # 50 of 60 left lungs and 10 of 60 right ones have a nodule: AUROC 5/6, but for small differences between folds.
+    found = tasks["regions"]["blind"]["blind-frequency"]["measures"]["finding_auroc"]["estimate"]
+    assert found == pytest.approx(5 / 6, abs=0.06)
+    # Hearts and nodules lie at different places.
+    assert tasks["finding-boxes"]["blind"]["blind-nearby"]["measures"]["finding_auroc"]["estimate"] == 1.0
+    assert done.result["baselines"]["classify"] == {
+        "blind-frequency": "frequency of each finding in the region",
+        "blind-nearby": "frequency of each finding in boxes nearby",
+    }
 
 
 @pytest.mark.usefixtures("no_java")

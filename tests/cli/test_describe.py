@@ -166,7 +166,8 @@ def test_a_report_without_sentences_says_what_was_asked(
     arguments = ("report", image, "--findings", "positive", "--html", str(tmp_path / "r.html"))
     written = json.loads(call(*arguments, "--json").stdout)
     assert written["text"].startswith("No finding: there is no evidence of enlarged cardiomediastinum, cardiomegaly")
-    assert written["looked_for"].startswith("no finding, enlarged cardiomediastinum, cardiomegaly")
+    assert "other pleural abnormality" not in written["text"]  # the model has not learned it
+    assert written["looked_for"].startswith("enlarged cardiomediastinum, cardiomegaly")
     assert written["looked_for"].endswith("mediastinum, cardiac silhouette, abdomen")
     told, page = call(*arguments).stderr, (tmp_path / "r.html").read_text()
     for shown in (told, page):
@@ -180,11 +181,30 @@ def test_prompts_that_are_not_read_are_noted(call: Any, image: str, tmp_path: Pa
     written = json.loads(call("report", image, "--prompts", "prompts.txt", "--json").stdout)
     assert {one["prompt"] for one in written["sentences"]} <= {"heart", ("left lung " * 1000).strip(), "xyzzy qwertz"}
     long, unknown = written["notes"]
+    assert ": it was cut to 63 tokens: the model reads only the first " in long
     assert "of the 9,999 characters" in long
     assert unknown == "prompt 'xyzzy qwertz': the model knows only 0% of these words, so its answer means little"
     told = call("describe", image, "--prompt", "left lung " * 1000).stderr
     assert "of the 10,000 characters" in told
     assert len(told) < 1000
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("xyzzy " * 1600, "it was cut to 63 tokens: the model reads only the first "),
+    ("pleural" * 1400, "knows only 0% of these words, 9,800 characters that it reads as 1 token, so"),
+])  # fmt: skip
+def test_long_prompts_of_unknown_words_are_said_to_be_long(call: Any, image: str, text: str, said: str) -> None:
+    (note,) = json.loads(call("describe", image, "--prompt", text, "--json").stdout)["notes"]
+    assert said in note
+    assert "the model knows only 0% of these words" in note
+
+
+def test_a_report_says_how_many_prompts_gave_no_sentence_of_their_own(call: Any, image: str, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("\n".join(["pleural effusion"] * 500))
+    written = json.loads(call("report", image, "--prompts", "prompts.txt", "--json").stdout)
+    said = "499 of 500 prompts: 499 gave a sentence that says the same as one with a higher score"
+    assert (len(written["sentences"]), written["left_out"]) == (1, said)
+    assert f"Without a sentence of their own: {said}.\n" in call("report", image, "--prompts", "prompts.txt").stderr
 
 
 def test_five_hundred_prompts_are_answered_at_once(call: Any, image: str) -> None:

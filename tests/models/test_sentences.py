@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from rightlung.core import Sentence
-from rightlung.models.sentences import choose_sentences, contradict
+from rightlung.core import Box, Sentence
+from rightlung.models.sentences import choose_sentences, contradict, judge_sentences
 
 
 def chosen(*candidates: tuple[str, float, list[float]], **settings: Any) -> list[str]:
@@ -58,6 +58,22 @@ def test_of_contradictions_the_one_with_the_higher_score_is_kept() -> None:
 )
 def test_sentences_contradict_each_other_on_the_same_side(one: str, other: str, expected: bool) -> None:
     assert contradict(one, other) is contradict(other, one) is expected
+
+
+def test_the_same_finding_at_the_same_place_is_told_once() -> None:
+    place, near, elsewhere = Box(0.2, 0.2, 0.4, 0.4), Box(0.2, 0.2, 0.4, 0.43), Box(0.6, 0.2, 0.8, 0.4)
+    told = [
+        ("a nodule in the right upper lobe.", place, "kept"),
+        ("a nodule in the right lower lung zone.", near, "duplicate"),  # IoU 0.87
+        ("a nodule and a pneumothorax on the right.", near, "kept"),  # it also states something else
+        ("a nodule.", elsewhere, "kept"),
+        ("a nodule.", Box(0.2, 0.2, 0.4, 0.5), "duplicate"),  # IoU 0.67 with the first, 0.77 with the third
+        ("the heart is seen.", place, "kept"),  # no finding
+    ]
+    sentences = [Sentence(text, (box,), 1 - place / 10) for place, (text, box, _) in enumerate(told)]
+    judged = judge_sentences(sentences, torch.eye(len(told)))
+    assert judged == [choice for *_, choice in told]
+    assert judge_sentences([sentences[0], sentences[4]], torch.eye(2)) == ["kept", "kept"]
 
 
 def test_at_most_so_many_sentences_are_kept() -> None:

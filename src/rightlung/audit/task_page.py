@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rightlung.audit.blind import BASELINES
+from rightlung.audit.blind import baselines_of
 from rightlung.audit.page import CONDITION_TITLES
 from rightlung.audit.task_results import Compared, PartResult
 from rightlung.audit.tasks import CARDIOMEGALY
@@ -78,7 +78,7 @@ def verdict_of(one: PartResult) -> str:
     difference = one.blind[best].difference[name]
     shown = difference.excludes(0.0)
     outcome = "no difference shown" if not shown else "better" if difference.value > 0 else "worse"
-    baseline = BASELINES[one.part.method][best]
+    baseline = baselines_of(one.part)[best]
     return (
         f"{title}: model {span(model, 3)}, {baseline} {span(one.blind[best].measures[name], 3)}; difference "
         f"{span(difference, 3, signed=True)}: {outcome}."
@@ -87,7 +87,7 @@ def verdict_of(one: PartResult) -> str:
 
 def _compared(one: PartResult) -> dict[str, Compared]:
     """Return what the model is compared with, by title: image-blind baselines, and the model under conditions."""
-    titles = BASELINES[one.part.method]
+    titles = baselines_of(one.part)
     return {titles[name]: found for name, found in one.blind.items()} | {
         CONDITION_TITLES.get(name, name).lower(): found for name, found in one.conditions.items()
     }
@@ -96,7 +96,7 @@ def _compared(one: PartResult) -> dict[str, Compared]:
 def _figures(place: int, one: PartResult) -> Iterator[Figure]:
     """Yield a figure of the main measures, and one of the measure by finding."""
     basis = f"{100 * one.protocol.level:g} % confidence intervals over patients"
-    others, titles = _compared(one), BASELINES[one.part.method]
+    others, titles = _compared(one), baselines_of(one.part)
     panels = [
         _panel(name, [one.measures[name], *(found.measures[name] for found in others.values())])
         for name in one.part.main
@@ -156,7 +156,7 @@ def _tables(place: int, one: PartResult) -> Iterator[Table]:
         measured[f"all but {CARDIOMEGALY}"] = one.without_cardiomegaly
     if measured and one.part.by_class:
         names = ["model", *one.blind]
-        titles = ["finding", "model", *(BASELINES[one.part.method][name] for name in one.blind)]
+        titles = ["finding", "model", *(baselines_of(one.part)[name] for name in one.blind)]
         by_class = [
             [finding, *(span(found[name], 3, brief=True) for name in names)] for finding, found in measured.items()
         ]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rightlung.audit.blind import BASELINES
+from rightlung.audit.blind import baselines_of
 from rightlung.audit.tasks import CARDIOMEGALY, TaskPart
 from rightlung.measuring import Protocol
 from rightlung.measuring.run import NO_ANSWER
@@ -100,7 +100,7 @@ def part_result(
 ) -> PartResult:
     """Compute the numbers of a part from its instances, which hold the baselines as conditions."""
     conditions = dict.fromkeys(table["condition"].to_pylist())
-    baselines = [name for name in BASELINES[part.method] if name in conditions]
+    baselines = [name for name in baselines_of(part) if name in conditions]
 
     def of(name: str, condition: str = PLAIN, minus: str | None = None, rows: pa.Table = table) -> Estimate:
         return estimate(rows, name, condition, minus=minus, settings=settings)

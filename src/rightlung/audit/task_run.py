@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
-from rightlung.audit.blind import BASELINES, BlindBaselines
+from rightlung.audit.blind import BlindBaselines, baselines_of
 from rightlung.audit.run import source_of
 from rightlung.audit.task_gallery import TaskCases
 from rightlung.audit.task_page import make_task_page
@@ -244,7 +244,7 @@ class TaskRun:
         keys = [key for key in known.asked.queries if key in answered]
         if not keys:
             return None
-        blind = self.blind(part, known).answers(known.asked, keys, self.settings.seed)
+        blind = self.blind(part, known).answers(known.asked, known.targets, keys, self.settings.seed)
         wanted = _wanted(batches, known.asked)
         table = measure(chain(wanted, [Batch.of(list(blind))]), known.targets, protocol)
         if part.method == "embed":
@@ -306,6 +306,14 @@ def _without(part: TaskPart, known: Known, unknown: set[str]) -> tuple[Known, Se
     if part.method == "detect":
         with_classes(known.targets, classes)
     return replace(known, asked=replace(known.asked, classes=classes)), sorted(unknown)
+
+
+def _baselines(parts: Iterable[TaskPart]) -> dict[str, dict[str, str]]:
+    """Return the titles of the baselines of some parts, by method."""
+    titles: dict[str, dict[str, str]] = {}
+    for part in parts:
+        titles.setdefault(part.method, {}).update(baselines_of(part))
+    return titles
 
 
 def _wanted(batches: Iterable[Batch], asked: TaskAnswers) -> Iterator[Batch]:
@@ -411,7 +419,7 @@ def _result(run: TaskRun, found: Sequence[PartResult], missing: Mapping[str, str
         "counts": {"studies": len({row["study"] for row in rows}), "patients": len({row["patient"] for row in rows})},
         "tasks": tasks,
         "missing": dict(missing),
-        "baselines": {one.part.method: dict(BASELINES[one.part.method]) for one in found},
+        "baselines": _baselines(one.part for one in found),
         "problems": [*dict.fromkeys([*run.problems, *map(str, run.source.problems)])],
     }
     return result | ({"map": tasks["detection"]["map"]} if "detection" in tasks else {})

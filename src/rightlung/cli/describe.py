@@ -96,7 +96,8 @@ def report(
         for one in written.sentences
     ]
     result: dict[str, Any] = {"image": str(image), "model": model_name, "text": written.text, "sentences": sentences}
-    result |= {"looked_for": written.sections.get("looked for"), "html": None if html is None else str(html)}
+    result |= {"looked_for": written.sections.get("looked for"), "left_out": written.sections.get("left out")}
+    result |= {"html": None if html is None else str(html)}
     result |= {"notes": notes, "note": NOT_A_MEDICAL_DEVICE}
     if html is not None:
         write_whole(html, report_page(pixels, written, image.name, model_name, advice).encode())
@@ -108,6 +109,8 @@ def report(
             say(written.text or "The report is empty.")
         if "looked for" in written.sections:
             say(f"The model was asked for: {written.sections['looked for']}.")
+        if "left out" in written.sections:
+            say(f"Without a sentence of their own: {written.sections['left out']}.")
         if html is not None:
             say(f"written: {html}")
         _say_end(notes, advice)
@@ -135,7 +138,7 @@ def _notes(model: object, prompts: Sequence[str]) -> list[str]:
     found = []
     for prompt in prompts:
         reading = model.reads(prompt)
-        if warning := reading_warning(prompt, len(reading.text), reading.known):
+        if warning := reading_warning(prompt, len(reading.text), reading.known, reading.tokens):
             found.append(f"prompt {cut(prompt)!r}: {warning}")
     return found
 

@@ -367,13 +367,17 @@ def _warnings(entry: dict[str, Any]) -> Iterator[str]:
         yield f"warning: {warning}"
 
 
-def reading_warning(text: str, read_to: int | None, known: float | None) -> str | None:
+def reading_warning(text: str, read_to: int | None, known: float | None, tokens: int | None = None) -> str | None:
     """Return what a model does not read of a text: all from a character on, or most of its words."""
+    length, warnings = f"{len(text):,} characters", []
     if read_to is not None and read_to < len(text):
-        return f"the model reads only the first {read_to:,} of the {len(text):,} characters"
+        how = "" if tokens is None else f"it was cut to {_counted(tokens, 'token', 'tokens')}: "
+        warnings.append(f"{how}the model reads only the first {read_to:,} of the {length}")
     if known is not None and known < LEAST_KNOWN:
-        return f"the model knows only {known:.0%} of these words, so its answer means little"
-    return None
+        long = not warnings and tokens is not None and cut(text) != text
+        size = f", {length} that it reads as {_counted(tokens or 0, 'token', 'tokens')}," if long else ""
+        warnings.append(f"the model knows only {known:.0%} of these words{size or ','} so its answer means little")
+    return "; ".join(warnings) or None
 
 
 def cut(text: str) -> str:

@@ -20,6 +20,7 @@ from rightlung.cli.options import (
     LANGUAGE_MODEL_HELP,
     MISSING_HELP,
     PROBE_HELP,
+    PROMPTS_HELP,
     QUERY_HELP,
     REGIONS_HELP,
     RESAMPLES_HELP,
@@ -243,7 +244,7 @@ def describe(
 def report(
     image: Annotated[Path, arg("PNG, JPEG or DICOM file.", "IMAGE")],
     model: Annotated[str, opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
-    prompts: Annotated[Path | None, opt("File with prompts of your own, one on each line.", "FILE")] = None,
+    prompts: Annotated[Path | None, opt(PROMPTS_HELP, "FILE")] = None,
     findings: Annotated[Use | None, opt(FINDINGS_HELP)] = None,
     regions: Annotated[Use | None, opt(REGIONS_HELP)] = None,
     html: Annotated[Path | None, opt("Page to write, with the boxes of each sentence.", "FILE")] = None,

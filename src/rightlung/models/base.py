@@ -137,6 +137,7 @@ class Reading:
     text: str  # the part that is read, from the beginning
     complete: bool  # whether this is the whole text
     known: float  # share of the words read that are in the vocabulary, 0 to 1
+    tokens: int | None = None  # number of tokens that are read
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Literal
 
 from torch import Tensor
 
@@ -11,26 +12,63 @@ from rightlung.core import Sentence
 from rightlung.lexicon import sides_in
 from rightlung.lexicon.labeller import read_sentence
 
+SAME_PLACE = 0.7
+"""IoU of the best boxes from which on two sentences about the same findings are one."""
+Choice = Literal["kept", "duplicate", "contradiction", "surplus"]
+
 
 def choose_sentences(
     candidates: Sequence[Sentence], embeddings: Tensor, max_sentences: int = 10, similarity: float = 0.9
 ) -> tuple[Sentence, ...]:
-    """Return the sentences to keep, the highest score first, at most ``max_sentences``.
+    """Return the sentences to keep by `judge_sentences`, the highest score first."""
+    judged = judge_sentences(candidates, embeddings, max_sentences, similarity)
+    return kept_sentences(candidates, judged)
 
-    A sentence is left out if one with a higher score resembles it (the cosine of their ``embeddings`` (s, d), of unit
-    length, is above ``similarity``), or says the contrary: that one negates a finding which the other affirms, on the
-    same side or without a side.
+
+def kept_sentences(candidates: Sequence[Sentence], judged: Sequence[Choice]) -> tuple[Sentence, ...]:
+    """Return the sentences that are kept, the highest score first."""
+    kept = [sentence for sentence, choice in zip(candidates, judged, strict=True) if choice == "kept"]
+    return tuple(sorted(kept, key=_by_score))
+
+
+def judge_sentences(
+    candidates: Sequence[Sentence], embeddings: Tensor, max_sentences: int = 10, similarity: float = 0.9
+) -> list[Choice]:
+    """Return for each sentence whether it is kept, or why not; at most ``max_sentences`` are.
+
+    A sentence is left out if one with a higher score
+
+    - resembles it: the cosine of their ``embeddings`` (s, d), of unit length, is above ``similarity``;
+    - says the same of the same findings at the same place: the IoU of their best boxes is at least `SAME_PLACE`;
+    - says the contrary: one negates a finding which the other affirms, on the same side or without a side.
     """
-    order = sorted(range(len(candidates)), key=lambda one: -(candidates[one].score or 0.0))
+    order = sorted(range(len(candidates)), key=lambda one: _by_score(candidates[one]))
+    judged: list[Choice] = ["surplus"] * len(candidates)
     kept: list[int] = []
     for one in order:
-        text = candidates[one].text
         if len(kept) == max_sentences:
             break
         similar = any(float(embeddings[one] @ embeddings[other]) > similarity + 1e-6 for other in kept)  # rounding
-        if not similar and not any(contradict(text, candidates[other].text) for other in kept):
+        if similar or any(_same_at_the_same_place(candidates[one], candidates[other]) for other in kept):
+            judged[one] = "duplicate"
+        elif any(contradict(candidates[one].text, candidates[other].text) for other in kept):
+            judged[one] = "contradiction"
+        else:
+            judged[one] = "kept"
             kept.append(one)
-    return tuple(candidates[one] for one in kept)
+    return judged
+
+
+def _by_score(sentence: Sentence) -> float:
+    return -(sentence.score or 0.0)
+
+
+def _same_at_the_same_place(sentence: Sentence, better: Sentence) -> bool:
+    """Return whether all findings that a sentence states are stated by a better one with almost the same best box."""
+    stated = _stated(sentence.text)
+    if not stated or not sentence.boxes or not better.boxes or not stated.items() <= _stated(better.text).items():
+        return False
+    return sentence.boxes[0].iou(better.boxes[0]) >= SAME_PLACE
 
 
 def contradict(one: str, other: str) -> bool:

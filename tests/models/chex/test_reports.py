@@ -22,7 +22,7 @@ TABLE_6 = [ReportSettings(*pair) for pair in product(USES, USES) if pair != ("no
 
 @pytest.fixture(scope="module")
 def model() -> Chex:
-    return create(findings=list(CLASSES))
+    return create(findings=list(CLASSES), region_findings=list(CLASSES))
 
 
 def test_the_prompt_sets_are_those_of_the_paper() -> None:
@@ -89,7 +89,7 @@ def test_a_finding_is_kept_by_its_own_probability_and_no_finding_never(
 def test_a_report_without_findings_says_so_and_what_was_looked_for(
     model: Chex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = torch.full((1, 29, len(CLASSES)), 0.2)
+    nothing = torch.full((1, 28, len(CLASSES)), 0.2)  # "no finding" is not asked
     monkeypatch.setattr(model, "finding_probabilities", lambda features, classes: nothing)
     monkeypatch.setattr(reports, "prompt_probability", lambda tokens, *_: torch.full(tokens.shape[:2], 0.2))
     (report,) = model.report([picture(1)], ReportSettings("positive", "positive"))
@@ -97,7 +97,60 @@ def test_a_report_without_findings_says_so_and_what_was_looked_for(
     assert report.text.startswith("No finding: there is no evidence of ")
     stated = read_sentence(report.text).findings
     assert {name: str(stated.get(name)) for name in CLASSES} == dict.fromkeys(CLASSES, "negative")
-    assert report.sections["looked for"] == ", ".join([*CHEXPERT_FINDINGS, *REPORT_REGIONS])
+    assert report.sections["looked for"] == ", ".join([*CLASSES, *REPORT_REGIONS])
+
+
+REGION_CLASSES = ("cardiomegaly", "edema")
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Chex:
+    """A model that has learned some findings of images, and fewer of regions."""
+    return create(findings=[*REGION_CLASSES, "fracture", "hernia"], region_findings=[*REGION_CLASSES, "hernia"])
+
+
+def test_regions_are_kept_because_of_findings_that_the_model_has_learned_for_regions(
+    narrow: Chex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Sequence[str]] = []
+
+    def unlikely(features: Tensor, classes: Sequence[str]) -> Tensor:
+        asked.append(tuple(classes))
+        found = torch.full((*features.shape[:2], len(classes)), 0.9)
+        found[..., [place for place, name in enumerate(classes) if name in REGION_CLASSES]] = 0.1
+        return found
+
+    monkeypatch.setattr(narrow, "finding_probabilities", unlikely)
+    (report,) = narrow.report([picture(1)], ReportSettings("no", "positive"))
+    assert asked == [REGION_CLASSES]
+    assert report.sentences == ()
+    assert report.text == "No finding in these regions: there is no evidence of cardiomegaly or edema."
+
+
+def test_a_report_denies_only_what_the_model_has_learned(narrow: Chex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "prompt_probability", lambda tokens, *_: torch.full(tokens.shape[:2], 0.2))
+    (report,) = narrow.report([picture(1)], ReportSettings("positive", "no"))
+    assert report.text == "No finding: there is no evidence of cardiomegaly, edema or fracture."
+    assert report.sections == {"looked for": "cardiomegaly, edema, fracture"}
+    nothing_to_find = create(findings=["hernia"])
+    (report,) = nothing_to_find.report([picture(1)])
+    assert report.text == "No sentence: the model has not learned any finding to look for."
+
+
+def test_a_report_says_why_prompts_have_no_sentence_of_their_own(narrow: Chex, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["The heart is large.", "The heart is large.", "", "No cardiomegaly.", "An effusion.", "A fracture."]
+    monkeypatch.setattr(narrow, "write", lambda features: texts)
+    given = tuple(f"prompt {number}" for number in range(6))
+    (report,) = narrow.report([picture(1)], ReportSettings(prompts=given, similarity=1.0, max_sentences=1))
+    assert report.sections["left out"].startswith("5 of 6 prompts: 1 gave no words; ")
+    counted = sum(int(part.split()[0]) for part in report.sections["left out"].split(": ")[1].split("; "))
+    assert counted == 5
+    monkeypatch.setattr(narrow, "write", lambda features: ["The heart is large."] * len(features))
+    (report,) = narrow.report([picture(1)], ReportSettings(prompts=given))
+    said = "5 of 6 prompts: 5 gave a sentence that says the same as one with a higher score"
+    assert report.sections == {"left out": said}
+    (report,) = narrow.report([picture(1)], ReportSettings(prompts=("heart",)))
+    assert report.sections == {}
 
 
 def test_a_generator_that_writes_nothing_is_not_a_report_without_findings(

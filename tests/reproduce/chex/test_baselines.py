@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from rightlung.core import Box, Phrase, Polarity, Query, Report, Study
+from rightlung.core import Box, Phrase, Polarity, Report, Study
 from rightlung.models.clip import Clip
-from rightlung.reproduce.chex.baselines import BlindBaseline, CroppedClip, retrieve_sentences
+from rightlung.reproduce.chex.baselines import CroppedClip, retrieve_sentences
 from tests.models.chex.tiny import BERT, IMAGE, TEXTS
 
 EFFUSION = {"pleural effusion": Polarity.POSITIVE}
@@ -21,40 +20,6 @@ def study(name: str, text: str, box: Box | None, report: str) -> Study:
         name, patient=name, load=lambda: image, phrases=phrases, report=Report(report),
         regions={"left lung": LEFT_LUNG, "right lung": RIGHT_LUNG},
     )  # fmt: skip
-
-
-@pytest.fixture
-def blind() -> BlindBaseline:
-    clear = "The lungs are clear."
-    studies = [
-        study("a", "left effusion", Box(0.6, 0.6, 0.8, 0.9), "There is a left effusion."),
-        study("b", "left effusion", Box(0.7, 0.7, 0.9, 0.9), clear),
-        study("c", "right effusion", Box(0.1, 0.6, 0.3, 0.9), clear),
-        study("d", "", None, clear),
-    ]
-    return BlindBaseline.fit(None, iter(studies))
-
-
-def test_a_phrase_gets_the_median_box_of_its_finding_on_its_side(blind: BlindBaseline) -> None:
-    left, right, other = blind.ground([], ["a left pleural effusion", "right effusion", "the heart is large"])
-    assert left.boxes[0].box.as_tuple() == pytest.approx((0.65, 0.65, 0.85, 0.9))
-    assert right.boxes[0].box.as_tuple() == pytest.approx((0.1, 0.6, 0.3, 0.9))
-    assert other.boxes == ()
-
-
-def test_a_finding_gets_its_median_box_and_its_frequency_in_every_image(blind: BlindBaseline) -> None:
-    images = [np.zeros((8, 8), np.float32)] * 2
-    found = blind.detect(images, ["pleural effusion", "nodule"])
-    assert [[(one.label, one.score) for one in own] for own in found] == [[("pleural effusion", 0.75)]] * 2
-    assert found[0][0].box.as_tuple() == pytest.approx((0.6, 0.6, 0.8, 0.9))  # medians of three boxes
-
-
-def test_texts_are_the_most_frequent_ones_and_a_box_stands_for_its_region(blind: BlindBaseline) -> None:
-    queries = [Query("pleural effusion"), Query(box=Box(0.5, 0.1, 0.9, 0.8)), Query("nodule")]
-    assert blind.describe([], queries)[0] == "There is a left effusion."
-    assert blind.describe([], queries)[2] == "The lungs are clear."
-    assert blind._named(queries[1]) == Query("left lung")
-    assert blind.report([np.zeros((8, 8), np.float32)])[0].text == "The lungs are clear."
 
 
 def test_a_cropped_clip_sees_nothing_but_the_crop() -> None:

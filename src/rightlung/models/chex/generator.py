@@ -97,8 +97,10 @@ def readable(text: str) -> str:
 
     >>> readable("a medium - sized nodule , 2 . 7 cm ( right ) .")
     'A medium-sized nodule, 2.7 cm (right).'
+    >>> readable("the heart is large . no effusion .")
+    'The heart is large. No effusion.'
     """
     text = re.sub(r"(\d) ([.,]) (?=\d)", r"\1\2", text)
     text = re.sub(r"(?<=\w) ([-/']) (?=\w)", r"\1", text)
     text = re.sub(r" (?=[.,;:!?)\]%])|(?<=[(\[]) ", "", text)
-    return text[:1].upper() + text[1:]
+    return re.sub(r"(^|[.!?] )([a-z])", lambda found: found[1] + found[2].upper(), text)

@@ -184,7 +184,8 @@ class WordTokenizer:
             and (len(parts) == 1 or sum(len(part.removeprefix("##")) for part in parts) >= 3 * len(parts))
             for parts in words
         )
-        return Reading(text[:end], whole, known / len(words) if words else 0.0)
+        read = min(len(encoding.ids), kept)
+        return Reading(text[:end], whole, known / len(words) if words else 0.0, read)
 
     def _encode_new(self, texts: Sequence[str]) -> None:
         """Encode the texts that the cache lacks, in one call; they have a start token and no end token."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -81,7 +82,7 @@ class ReleasedGloria(Gloria):
     def reads(self, text: str) -> Reading:
         """Return how much of a text is read: at most 97 tokens."""
         found = super().reads(released_words(text) or text)
-        return Reading(text, True, found.known) if found.complete else found
+        return replace(found, text=text) if found.complete else found
 
 
 def load_gloria(path: str | Path, text: str | Path) -> ReleasedGloria:

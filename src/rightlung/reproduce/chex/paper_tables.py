@@ -125,7 +125,7 @@ TABLES: Mapping[str, PaperTable] = {
                    [("od", ("map", "map@30", "map@50"))], [BOXES], {"od": ("vindr", "nih8", "ms-cxr")}),
         PaperTable("9", "classification of regions", _IN_PERCENT,
                    _rows(chex=WHOLE, classifier="chexnet", mil_adpd="", loc_adpd="", clip="chexzero",
-                         clip_cropped="chexzero-cropped"),
+                         clip_cropped="chexzero-cropped", **_BLIND),
                    [("rc-boxes", ("finding_auroc",)), ("rc", ("finding_auroc_weighted",))]),
         PaperTable("10", "description of the boxes of findings", _IN_PERCENT,
                    _rows(chex=WHOLE, retrieval="chexzero", **_BLIND), [("re-boxes", TEXT_MEASURES)], [TEXTS]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rightlung.reproduce.chex.baselines import BlindBaseline, CroppedClip, retrieve_sentences
+from rightlung.reproduce.chex.baselines import CroppedClip, fit_blind, retrieve_sentences
 from rightlung.reproduce.variants import QUICK_POOLS, Job, Variant
 
 FINDINGS = (
@@ -42,7 +42,12 @@ VARIANTS: tuple[Variant, ...] = (
     _made("clip-cropped", "CLIP, cropped", "CLIP on crops of regions", CroppedClip.of, _CLIP),
     _made("retrieval", "CLIP, retrieval", "the nearest sentences of training studies", retrieve_sentences, _CLIP),
     _baseline("reporter", "report generator", "generative; reports without regions"),
-    _made("image-blind", "image-blind", "median boxes and most frequent texts of training studies", BlindBaseline.fit),
+    _made(
+        "image-blind",
+        "image-blind",
+        "median boxes, frequencies of findings, frequent texts of training studies",
+        fit_blind,
+    ),
     _variant("no-box", "no boxes", "no boxes of findings or regions", max_seeds=None),
     _variant("a-only", "anatomy only", "anatomy tokens only", max_seeds=None),
     _variant("no-sent", "no sentences", "detector without sentences; generator trained afterwards", max_seeds=None),
