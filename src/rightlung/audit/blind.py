@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,6 @@ from rightlung.measuring.targets import StudyLabels
 from rightlung.models.blind import ConstantText, MedianBoxes
 from rightlung.predictions import IMAGE_QUERY, Prediction
 from rightlung.predictions.prediction import REPORT_QUERY
-from rightlung.scoring.text_retrieval import without_case_and_spaces
 
 BASELINES: Mapping[str, Mapping[str, str]] = {
     "ground": {"blind-median": "median box of the same findings and side"},
@@ -40,8 +38,8 @@ class BlindBaselines:
         """Fit on what ``asked`` knows; with ``elsewhere``, these are other studies than those to answer about."""
         self.part, self.elsewhere = part, elsewhere
         self.boxes = MedianBoxes()
-        self.counts: Counter[str] = Counter()
         self.reports: list[str] = []
+        """Reports of the other studies, whose frequency answers retrieval."""
         self.texts: dict[str, ConstantText] = defaultdict(ConstantText)
         for key, labels in asked.queries.items():
             if part.method == "ground":
@@ -78,7 +76,9 @@ class BlindBaselines:
                 elif self.part.method == "classify":
                     yield Prediction(study, query, name, finding_scores=dict.fromkeys(asked.classes, 0.5))
                 elif self.part.method == "embed":
-                    yield Prediction(study, query, name, **self._embedded(asked, name, query, labels.report or ""))
+                    # All images and texts are alike; `report_pool.blind_candidates` tells texts by their frequency.
+                    kind = "image_embedding" if query == IMAGE_QUERY else "text_embedding"
+                    yield Prediction(study, query, name, **{kind: (1.0,)})
                 elif (text := self._text(query, patient)) is not None:
                     answer = {"report": text} if self.part.method == "report" else {"sentences": (Sentence(text),)}
                     yield Prediction(study, query, name, **answer)
@@ -91,21 +91,6 @@ class BlindBaselines:
             if (box := self.boxes.box([finding], patient)) is not None:
                 found.append(ScoredBox(box, score, finding))
         return Grounding(boxes=found)
-
-    def _embedded(self, asked: TaskAnswers, name: str, query: str, report: str) -> dict[str, Any]:
-        """Return vectors whose cosine is how frequent a report is: where texts were fitted, else among the candidates.
-
-        For uniform chance, all are the same.
-        """
-        if query == IMAGE_QUERY:
-            return {"image_embedding": (1.0, 0.0)}
-        if name == "blind-chance":
-            return {"text_embedding": (1.0, 0.0)}
-        if not self.counts:
-            reports = self.reports or [one.report or "" for (_, name), one in asked.queries.items() if name == query]
-            self.counts.update(map(without_case_and_spaces, reports))
-        share = self.counts[without_case_and_spaces(report)] / self.counts.total()
-        return {"text_embedding": (share, math.sqrt(1 - share**2))}
 
     def _text(self, query: str, patient: str | None) -> str | None:
         return self.texts[self._subject(query)].text(patient) or self.texts[""].text(patient)

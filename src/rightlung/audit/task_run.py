@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BASELINES, BlindBaselines
+from rightlung.audit.report_pool import ReportPool, asked_of_pool, blind_candidates, report_pool, reports_of
 from rightlung.audit.run import source_of
 from rightlung.audit.task_gallery import TaskCases
 from rightlung.audit.task_page import make_task_page
@@ -38,6 +39,7 @@ from rightlung.models.similarity_embedder import SimilarityEmbedder
 from rightlung.pages.write import write_page
 from rightlung.predictions import Batch, Predictions, open_predictions
 from rightlung.results.estimate import BootstrapSettings
+from rightlung.scoring.text_retrieval import TextPool
 from rightlung.studies import Source, open_source
 
 Floats = NDArray[np.float64]
@@ -119,6 +121,8 @@ class TaskRun:
     train: str | Source | None = None
     """The source that a linear probe learns from."""
     probe: ProbeSettings = field(default_factory=ProbeSettings)
+    pool: str | Source | None = None
+    """The source whose reports retrieval chooses from, besides those of the audited studies."""
     missing_labels: str = "unknown"
     """Whether a finding that an image's labels lack is ``unknown`` or, if other images have it, ``negative``."""
     progress: Progress = no_progress
@@ -160,7 +164,38 @@ class TaskRun:
             return self._probe(part, known)
         if part.method != "embed" or isinstance(self.what, Embedder):
             return self.what
-        return SimilarityEmbedder(self.what, [one.report or "" for one in known.asked.queries.values()])
+        other = self._pool_of(part)
+        labels = [*known.asked.queries.values(), *(() if other is None else other.asked.queries.values())]
+        return SimilarityEmbedder(self.what, [one.report or "" for one in labels])
+
+    def _pool_of(self, part: TaskPart) -> Known | None:
+        """Return the pool of reports to retrieve from, None if there is none."""
+        if self.pool is None:
+            return None
+        source = open_source(self.pool) if isinstance(self.pool, str) else self.pool
+        known = self.known(part, source)
+        if known is None:
+            raise InputError(f"--pool {source.address}: the source lacks {part.needs}")
+        return known
+
+    def report_pool(self, part: TaskPart, known: Known, predictions: Predictions, blind: BlindBaselines) -> ReportPool:
+        """Return the reports to retrieve from; the model embeds those that no audited study has."""
+        other = self._pool_of(part)
+        if other is None:
+            reports = [str(one.report) for one in reports_of(known.asked.queries).values()]
+            return ReportPool(blind_candidates(TextPool.of(reports), blind.reports or reports))
+        asked, answers = asked_of_pool(known.asked.queries, other.asked.queries), None
+        if asked:
+            tell: Callable[[float, int], None] = partial(self.progress, "asking: embeddings of the pool")
+            summary = ask(
+                self._model(part, known), other.source, self.folder / "predictions-retrieval-pool",
+                queries=part.queries, only=asked, method=part.asked_method, model_name=self.name,
+                batch_size=self.batch_size, overwrite=self.overwrite, progress=tell,
+            )  # fmt: skip
+            self.problems += [*map(str, summary.failed), *summary.problems]
+            answers = open_predictions(summary.folder)
+        own = known.asked.queries, predictions
+        return report_pool(other.source.address, own, (other.asked.queries, answers), self.problems)
 
     def _probing(self, part: TaskPart) -> ProbeSettings:
         return replace(self.probe, share=part.share)
@@ -244,9 +279,16 @@ class TaskRun:
         keys = [key for key in known.asked.queries if key in answered]
         if not keys:
             return None
-        blind = self.blind(part, known).answers(known.asked, keys, self.settings.seed)
-        wanted = _wanted(batches, known.asked)
-        table = measure(chain(wanted, [Batch.of(list(blind))]), known.targets, protocol)
+        blind = self.blind(part, known)
+        added = list(blind.answers(known.asked, keys, self.settings.seed))
+        pool = ReportPool({})
+        if part.method == "embed":
+            pool = self.report_pool(part, known, predictions, blind)
+            added += pool.corrected(predictions, known.asked.queries)
+            if pool.about:
+                protocol = replace(protocol, labels=f"{protocol.labels}; {pool.sentence()}")
+        given = chain(_wanted(batches, known.asked), [Batch.of(added)])
+        table = measure(given, known.targets, protocol, candidates=pool.candidates)
         if part.method == "embed":
             table = table.filter(pc.equal(table["target"], part.name))
         answers = table.filter(pc.equal(table["condition"], "none"))
@@ -261,6 +303,7 @@ class TaskRun:
         boxes = {} if tuned is None else tuned.as_json()
         result = part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
         cases = TaskCases(part, self.source, known.asked, (tuned or Tuned([BoxSettings()])).of)
+        result = replace(result, pool=pool.about)
         return replace(result, unknown=unknown, galleries=cases.galleries(table, predictions, part.slug, self.cases))
 
     def blind(self, part: TaskPart, known: Known) -> BlindBaselines:
@@ -367,6 +410,10 @@ def audit_tasks(
         raise InputError("--task probe needs a model whose embeddings it learns from, not predictions")
     if probed and run.train is None:
         raise InputError("--task probe needs images to learn from: give their source by --train")
+    if run.pool is not None and not any(part.method == "embed" for part in parts_of(tasks)):
+        raise InputError("--pool applies to --task retrieval only: also give that task")
+    if run.pool is not None and isinstance(what, Predictions):
+        raise InputError("--pool needs a model that embeds the pool's reports, not predictions")
     with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
         found: list[PartResult] = []
         missing: dict[str, str] = {}
@@ -392,6 +439,10 @@ def audit_tasks(
     return TaskAudit(folder, result, found)
 
 
+def _address(source: str | Source | None) -> str | None:
+    return source.address if isinstance(source, Source) else source
+
+
 def _result(run: TaskRun, found: Sequence[PartResult], missing: Mapping[str, str]) -> dict[str, Any]:
     tasks: dict[str, Any] = {}
     for one in found:
@@ -407,7 +458,8 @@ def _result(run: TaskRun, found: Sequence[PartResult], missing: Mapping[str, str
         "model": model,
         "source": run.source.address,
         "tune": run.tune,
-        "train": run.train if run.train is None or isinstance(run.train, str) else run.train.address,
+        "train": _address(run.train),
+        "pool": _address(run.pool),
         "counts": {"studies": len({row["study"] for row in rows}), "patients": len({row["patient"] for row in rows})},
         "tasks": tasks,
         "missing": dict(missing),

@@ -19,6 +19,7 @@ from rightlung.cli.options import (
     FINDINGS_HELP,
     LANGUAGE_MODEL_HELP,
     MISSING_HELP,
+    POOL_HELP,
     PROBE_HELP,
     QUERY_HELP,
     REGIONS_HELP,
@@ -110,6 +111,7 @@ def audit(
     boxes: Annotated[str | None, opt(BOXES_HELP, "RULE")] = None,
     tune: Annotated[str | None, opt(TUNE_HELP, "SOURCE|cross-validate")] = None,
     train: Annotated[str | None, opt(TRAIN_HELP, "SOURCE")] = None,
+    pool: Annotated[str | None, opt(POOL_HELP, "SOURCE")] = None,
     probe: Annotated[str, opt(PROBE_HELP, "PROTOCOL")] = "logistic",
     missing_labels: Annotated[str, opt(MISSING_HELP, "unknown|negative")] = "unknown",
     prior_source: Annotated[str | None, opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
@@ -140,10 +142,10 @@ def audit(
         run_tasks(
             what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
             batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite, train=train,
-            missing_labels=missing_labels, probe=probe,
+            missing_labels=missing_labels, probe=probe, pool=pool,
         )  # fmt: skip
         return
-    check_no_task_options(boxes, tune, train)
+    check_no_task_options(boxes, tune, train, pool)
     settings = BootstrapSettings(resamples or 10_000, level, seed)
     shown = 6 if cases is None else cases
     run(what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json)

@@ -41,6 +41,10 @@ TUNE_HELP = (
     "of SOURCE. Default: no scaling."
 )
 TRAIN_HELP = "With --task probe: source that the linear probe learns from; no patient of SOURCE may be in it."
+POOL_HELP = (
+    "With --task retrieval: source whose reports are candidates, too, and whose other patients' reports give the "
+    "frequency prior. Default: the reports of SOURCE alone."
+)
 PROBE_HELP = "With --task probe: logistic (regression to convergence) or five-epochs (eCLIP's protocol)."
 MISSING_HELP = (
     "With --task classification or probe: whether a finding that an image's labels lack is unknown or, if other images "
