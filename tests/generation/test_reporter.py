@@ -103,6 +103,24 @@ def test_an_index_is_loaded_as_a_model_and_with_other_settings(folder: Path) -> 
             load_reporter(folder, **wrong)
 
 
+def test_what_a_user_chose_or_has_not_installed_is_not_blamed_on_the_index(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for given, message in (
+        ({"writer": "language-model"}, "the language model"),
+        ({"retrieved": 0}, "retrieved"),
+        ({"writer": "language-model", "language_model": "./nowhere"}, "there is no language model"),
+    ):
+        for load in (lambda changes: load_reporter(folder, **changes), _by_address(folder)):
+            with pytest.raises(InputError, match=f"^{message}"):
+                load(given)
+
+
+def _by_address(folder: Path) -> Any:
+    return lambda changes: rightlung.load(f"{folder}?" + "&".join(f"{name}={one}" for name, one in changes.items()))
+
+
 def turned() -> tiny.Angles:
     return tiny.Angles(turn=0.5)
 

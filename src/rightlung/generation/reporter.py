@@ -64,6 +64,11 @@ class Settings:
         return RETRIEVED[self.retrieved] if isinstance(self.retrieved, str) else self.retrieved
 
 
+SETTINGS = tuple(one.name for one in fields(Settings))
+ABOUT = ("model", "weights", "source", "exemplars", "constant")
+"""What the configuration of an index holds besides the settings."""
+
+
 @dataclass(frozen=True)
 class WrittenReport:
     """A report with what it was written from."""
@@ -183,15 +188,20 @@ class RetrievalReporter(Pretrained):
         return {ENTRIES_FILE: content.getvalue()}
 
     @classmethod
+    def check_settings(cls, config: Mapping[str, Any]) -> None:
+        """Refuse wrong settings, and a language model that is not here: now, not at the first image."""
+        for name in config:
+            check_known("setting of an index", name, (*ABOUT, *SETTINGS))
+        settings = Settings(**{name: config[name] for name in SETTINGS if name in config})
+        if settings.writer == LANGUAGE_MODEL:
+            find_model(settings.language_model)
+
+    @classmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
         """Load the model that embeds, check that it is the one of the index, and build the reporter."""
         from rightlung.models.registry import load
 
-        about = ("model", "weights", "source", "exemplars", "constant")
-        names = [one.name for one in fields(Settings)]
-        for name in config:
-            check_known("setting of an index", name, (*about, *names))
-        settings = Settings(**{name: config[name] for name in names})
+        settings = Settings(**{name: config[name] for name in SETTINGS})
         entries = pq.read_table(io.BytesIO(files[ENTRIES_FILE]))
         texts, studies, patients = (tuple(entries[name].to_pylist()) for name in ("text", "study", "patient"))
         embeddings, images = (tensors[name].float().numpy() for name in ("embeddings", "exemplar_images"))
@@ -201,8 +211,6 @@ class RetrievalReporter(Pretrained):
             texts, studies, patients, embeddings, tuple(config["exemplars"]), images, config["constant"],
             config["model"], config["weights"], config["source"],
         )  # fmt: skip
-        if settings.writer == LANGUAGE_MODEL:
-            find_model(settings.language_model)  # a missing model is an error now, not at the first image
         name = settings.embedder or index.model
         embedder = load(name)
         index.check_model(embedder, name)
