@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,29 @@ def test_an_image_gets_the_texts_that_are_embedded_nearest_to_it() -> None:
     assert (written.snippets, written.nearest) == ((tiny.NORMAL, tiny.FLUID), tiny.NORMAL)
     assert written.cosine == pytest.approx(1.0)
     np.testing.assert_allclose(np.linalg.norm(made.index.embeddings, axis=1), 1.0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_faiss_retrieves_what_the_matrix_product_retrieves(monkeypatch: pytest.MonkeyPatch) -> None:
+    faiss = pytest.importorskip("faiss")
+    plain, other = reporter(retrieved=4), reporter(retrieved=4, search="faiss")
+    images = [tiny.grey(level) for level in (0.0, 0.26, 0.5, 0.9)]
+    asked: list[int] = []
+    index = faiss.IndexFlatIP
+    monkeypatch.setattr(faiss, "IndexFlatIP", lambda dimension: asked.append(dimension) or index(dimension))
+    written = other.write(images)
+    assert asked  # FAISS was used
+    assert [replace(one, seconds=0) for one in written] == [replace(one, seconds=0) for one in plain.write(images)]
+    # TEXTS[0] and TEXTS[3] are the same: the tie goes to the first of them, in both.
+    vectors = plain.embedder.encode_text([tiny.NORMAL, tiny.LARGE])
+    for backend in ("matrix", "faiss"):
+        found = plain.index.nearest(vectors, 3, backend=backend)
+        assert found[0][0].tolist() == [0, 3, 1]
+        cosines = plain.index.embeddings.astype(float) @ vectors[1]
+        assert found[1][0].tolist() == np.argsort(-cosines, kind="stable")[:3].tolist()
+        assert plain.index.nearest(vectors[:1], 9, "train-p0", backend)[0][0].tolist() == [3, 1, 2, 4]
+    with pytest.raises(InputError, match="unknown search 'fais'"):
+        reporter(search="fais")
 
 
 def test_the_language_model_reads_the_snippets_and_exemplars_without_their_own_patient() -> None:

@@ -14,7 +14,6 @@ import numpy as np
 
 from rightlung.core.keyed import text_digest
 from rightlung.measuring.targets import StudyLabels
-from rightlung.models.blind.prior import fold_of
 from rightlung.predictions import IMAGE_QUERY, Prediction, Predictions
 from rightlung.predictions.prediction import REPORT_QUERY
 from rightlung.scoring.text_retrieval import Candidates, PriorCorrection, TextPool, fit_prior, stacked
@@ -72,7 +71,7 @@ def asked_of_pool(own: Queries, other: Queries) -> dict[tuple[str, str], StudyLa
         first.setdefault(int(place), study)
     images = [study for study in texts if other[study, REPORT_QUERY].patient not in patients]
     most = max(1, min(FIT_IMAGES, FIT_NUMBERS // (len(audited.texts) + len(first))))
-    chosen = images[:: -(-len(images) // most)] if images else []
+    chosen = [images[place * len(images) // most] for place in range(most)] if len(images) > most else images
     keys = [*((study, REPORT_QUERY) for study in first.values()), *((study, IMAGE_QUERY) for study in chosen)]
     return {key: other[key] for key in keys}
 
@@ -120,31 +119,32 @@ def report_pool(
         "reports_of_other_patients": len(training),
     }  # fmt: skip
     candidates = {PLAIN: plain} | blind_candidates(pool, training or [text for _, text in texts])
-    correction = _correction(plain, {study: others[study] for study in images}, images)
+    shown = {study: (str(others[study].report), vector) for study, vector in images.items()}
+    known = {study: one for study, one in shown.items() if pool.places([one[0]])[0] >= 0}
+    correction = _correction(plain, training, known)
     if correction is None:
         problems.append(
             f"no prior correction: it needs {LEAST_IMAGES} images of patients in {name} who are not audited; there are "
-            f"{len(images)}"
+            f"{len(known)}"
         )
     else:
         bonus = correction.bonus(pool.log_frequency(training))
         candidates[CORRECTED] = replace(plain, bonus=bonus)
-        about |= {"prior": {"cosine": correction.scale, "log_frequency": correction.weight, "images": len(images)}}
+        about |= {"prior": {"cosine": correction.scale, "log_frequency": correction.weight, "images": len(known)}}
     return ReportPool(candidates, about)
 
 
 def _correction(
-    plain: Candidates, labels: Mapping[str, StudyLabels], images: Mapping[str, Sequence[float]]
+    plain: Candidates, training: Sequence[str], images: Mapping[str, tuple[str, Sequence[float]]]
 ) -> PriorCorrection | None:
-    """Fit the correction: frequencies from one half of the patients, weights from the images of the other half.
+    """Fit the correction to images of other patients and their reports, among these patients' reports only.
 
-    With frequencies that count an image's own report, the correction would be too strong for reports of new patients.
+    Among all candidates, the reports that nobody else has would be those of the audited studies, never the right ones.
     """
-    counted = [str(one.report) for one in labels.values() if fold_of(one.patient, 2) == 0]
-    fitted = [study for study, one in labels.items() if fold_of(one.patient, 2) == 1]
-    if not counted or len(fitted) < LEAST_IMAGES / 2:
+    if len(images) < LEAST_IMAGES:
         return None
-    places = plain.pool.places([str(labels[study].report) for study in fitted])
-    return fit_prior(
-        [images[study] for study in fitted], plain.embeddings, places, plain.pool.log_frequency(counted)
-    )
+    known = np.unique(plain.pool.places(training))
+    known = known[known >= 0]
+    texts, vectors = zip(*images.values(), strict=True)
+    places = np.searchsorted(known, plain.pool.places(texts))
+    return fit_prior(vectors, plain.embeddings[known], places, plain.pool.log_frequency(training)[known])
