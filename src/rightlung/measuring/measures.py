@@ -241,6 +241,7 @@ _COMPUTED: dict[str, dict[str, Any]] = {
     "cider": _TEXT | {"text_statistics": texts.cider_columns},
     "sentence_bleu_2": _TEXT | {"text_statistics": texts.sentence_bleu_columns},
     **{name: _TEXT | {"text_statistics": texts.mpnet_columns} for name in texts.MODEL_MEASURES["mpnet"]},
+    **dict.fromkeys((texts.COPIED_NEAREST, texts.COPIED_EXEMPLARS), _TEXT),
     "chexbert_cosine": _TEXT | {"text_statistics": texts.chexbert_columns},
     "meteor": _TEXT | {"text_statistics": texts.meteor_columns, "aggregate": corpus_meteor},
     **{f"{kind}_f1_{group}": _clinical(average=kind, group=group) for kind in ("micro", "macro") for group in GROUPS},
