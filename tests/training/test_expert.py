@@ -103,9 +103,7 @@ def test_the_curriculum_has_durations_and_not_borders(name: str) -> None:
         assert steps[begin:end].mean() == pytest.approx(mean, abs=0.03)
 
 
-@pytest.mark.parametrize(
-    "name", ["eclip-swin-t", "eclip-vit-s", "eclip-vit-b", "eclip-resnet-50", "eclip-released"]
-)
+@pytest.mark.parametrize("name", ["eclip-swin-t", "eclip-vit-s", "eclip-vit-b", "eclip-resnet-50", "eclip-released"])
 def test_at_the_papers_scale_gaze_is_of_training_patients_and_validation_of_others(name: str) -> None:
     data = read_recipe(name).data
     for entry in data.train:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import Any
 
 from rightlung.audit.tasks import TaskAnswers, TaskPart
 from rightlung.core import Grounding, ScoredBox, Sentence

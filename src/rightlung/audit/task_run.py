@@ -29,10 +29,10 @@ from rightlung.audit.tasks import TaskAnswers, TaskPart, asked_of, labelled, par
 from rightlung.core import Box, InputError, OutputError
 from rightlung.core.files import folder_lock
 from rightlung.core.progress import Progress, no_progress
+from rightlung.generation.reporter import RetrievalReporter
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import BoxSettings, Targets, gather_targets, measure, tune_boxes, write_instances
 from rightlung.measuring.box_settings import BoxExample, processed
-from rightlung.generation.reporter import RetrievalReporter
 from rightlung.measuring.texts import COPIED_EXEMPLARS, COPIED_NEAREST, further_measures
 from rightlung.models.base import Embedder
 from rightlung.models.blind.prior import FOLDS, fold_of

@@ -61,8 +61,7 @@ def rank_columns(table: pa.Table, candidates: Mapping[str, Candidates]) -> dict[
 
     for condition, target in embedded:
         own, plain, changed = (
-            embedded.get(key, {})
-            for key in ((condition, target), (PLAIN, _OTHER[target]), (condition, _OTHER[target]))
+            embedded.get(key, {}) for key in ((condition, target), (PLAIN, _OTHER[target]), (condition, _OTHER[target]))
         )
         found: Mapping[str, Floats] = {}
         if target == TEXT_TO_IMAGE and plain | changed:

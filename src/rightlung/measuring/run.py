@@ -116,9 +116,7 @@ def measure(
     return _score_together(_score_texts(table, scorer.measures, protocol.text), scorer.measures, candidates or {})
 
 
-def _score_together(
-    table: pa.Table, measures: Iterable[Measure], candidates: Mapping[str, Candidates]
-) -> pa.Table:
+def _score_together(table: pa.Table, measures: Iterable[Measure], candidates: Mapping[str, Candidates]) -> pa.Table:
     """Fill in the columns that come from all embeddings, which do not stay in the table."""
     for statistics in dict.fromkeys(one.pooled_statistics for one in measures if one.pooled_statistics):
         for name, values in statistics(table, candidates).items():

@@ -64,9 +64,7 @@ class EgdSource(MimicBasedSource):
         self._sheet, self._gaze = self.needed("master_sheet.csv"), self.needed(gaze)
         self._boxes = self.find("bounding_boxes.csv")
         self._split_table = self.find_split_table()
-        return present(
-            self._sheet, self._gaze, self._boxes, self._split_table, find_metadata(self.images), self.images
-        )
+        return present(self._sheet, self._gaze, self._boxes, self._split_table, find_metadata(self.images), self.images)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings(CHEXPERT)}
