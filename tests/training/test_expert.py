@@ -16,7 +16,7 @@ from rightlung.core import Box, Heatmap, InputError, Mask, Phrase, Polarity, Stu
 from rightlung.core.gaze import gaze_map
 from rightlung.models.preprocessing import letterbox
 from rightlung.phantom.gaze import SCAN
-from rightlung.studies.sources import open_source
+from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.annotations import annotate_study
 from rightlung.training.augmentation import Augmentation, apply_params, clahe, move_boxes, move_masks, sample_params
 from rightlung.training.batches import Batches, Mixture
@@ -101,6 +101,16 @@ def test_the_curriculum_has_durations_and_not_borders(name: str) -> None:
     for begin, end in ((1000, 4000), (4000, 8000), (8000, 10_000)):
         mean = np.mean([value_at(curve, number / 10_000) for number in range(begin, end)])
         assert steps[begin:end].mean() == pytest.approx(mean, abs=0.03)
+
+
+@pytest.mark.parametrize("name", ["eclip-swin-t", "eclip-vit-s", "eclip-vit-b", "eclip-resnet-50", "eclip-released"])
+def test_at_the_papers_scale_gaze_is_of_training_patients_and_validation_of_others(name: str) -> None:
+    data = read_recipe(name).data
+    for entry in data.train:
+        assert parse_address(entry.source).parameters["split"] == "train"
+    assert parse_address(data.train[1].source).parameters["splits"] == "mimic"
+    assert data.validation is not None
+    assert parse_address(data.validation.source).parameters["split"] == "validate"
 
 
 def test_the_released_curriculum_jumps_to_its_lowest_probability() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from rightlung.audit.tasks import TaskAnswers, TaskPart
 from rightlung.core import Box, Grounding, ScoredBox, Sentence
@@ -16,7 +13,9 @@ from rightlung.models.blind.frequency import UNKNOWN
 from rightlung.models.blind.model import ANYTHING, BlindModel, known_findings
 from rightlung.predictions import IMAGE_QUERY, Prediction
 from rightlung.predictions.prediction import BOX_QUERY, REPORT_QUERY, phrase_query
-from rightlung.scoring.text_retrieval import without_case_and_spaces
+
+INDEX_CONSTANT = "blind-constant"
+"""Of reports: the one of an index with the highest BLEU-2 there; only for a model that has an index."""
 
 BASELINES: Mapping[str, Mapping[str, str]] = {
     "ground": {"blind-median": "median box of the same findings and side"},
@@ -28,7 +27,7 @@ BASELINES: Mapping[str, Mapping[str, str]] = {
     "classify-regions": {"blind-frequency": "frequency of each finding in the region"},
     "classify-boxes": {"blind-nearby": "frequency of each finding in boxes nearby"},
     "describe": {"blind-frequent": "most frequent text"},
-    "report": {"blind-frequent": "most frequent report"},
+    "report": {"blind-frequent": "most frequent report", INDEX_CONSTANT: "constant report of the index"},
     "embed": {"blind-frequent": "frequent reports first, images at random", "blind-chance": "uniform chance"},
 }
 """Baselines by what is asked: names (used as conditions) and titles."""
@@ -48,8 +47,8 @@ class BlindBaselines:
         """Fit on what ``asked`` knows; with ``elsewhere``, these are other studies than those to answer about."""
         self.part, self.elsewhere = part, elsewhere
         self.model = BlindModel()
-        self.counts: Counter[str] = Counter()
         self.reports: list[str] = []
+        """Reports of the other studies, whose frequency answers retrieval."""
         for key, labels in asked.queries.items():
             if part.method == "ground":
                 for corners in targets.phrases[key].boxes:
@@ -87,6 +86,8 @@ class BlindBaselines:
             labels = asked.queries[study, query]
             patient = None if self.elsewhere else labels.patient
             for name in baselines_of(self.part):
+                if self.part.method == "report" and name == INDEX_CONSTANT:
+                    continue  # `index_answers` gives it
                 if self.part.method == "ground":
                     box = self.model.phrase_box(labels.findings, labels.report or "", patient)
                     boxes = [] if box is None else [ScoredBox(box, 1.0)]
@@ -97,7 +98,11 @@ class BlindBaselines:
                     shares = self._shares((study, query), asked.classes, patient, targets)
                     yield Prediction(study, query, name, finding_scores=dict(zip(asked.classes, shares, strict=True)))
                 elif self.part.method == "embed":
-                    yield Prediction(study, query, name, **self._embedded(asked, name, query, labels.report or ""))
+                    # All images and texts are alike; `report_pool.blind_candidates` tells texts by their frequency.
+                    if query == IMAGE_QUERY:
+                        yield Prediction(study, query, name, image_embedding=(1.0,))
+                    else:
+                        yield Prediction(study, query, name, text_embedding=(1.0,))
                 elif (text := self.model.text(self._subject(query), patient)) is not None:
                     answer = {"report": text} if self.part.method == "report" else {"sentences": (Sentence(text),)}
                     yield Prediction(study, query, name, **answer)
@@ -120,21 +125,6 @@ class BlindBaselines:
             if (box := self.model.finding_boxes.box([finding], patient)) is not None:
                 found.append(ScoredBox(box, score, finding))
         return Grounding(boxes=found)
-
-    def _embedded(self, asked: TaskAnswers, name: str, query: str, report: str) -> dict[str, Any]:
-        """Return vectors whose cosine is how frequent a report is: where texts were fitted, else among the candidates.
-
-        For uniform chance, all are the same.
-        """
-        if query == IMAGE_QUERY:
-            return {"image_embedding": (1.0, 0.0)}
-        if name == "blind-chance":
-            return {"text_embedding": (1.0, 0.0)}
-        if not self.counts:
-            reports = self.reports or [one.report or "" for (_, name), one in asked.queries.items() if name == query]
-            self.counts.update(map(without_case_and_spaces, reports))
-        share = self.counts[without_case_and_spaces(report)] / self.counts.total()
-        return {"text_embedding": (share, math.sqrt(1 - share**2))}
 
 
 def _corners(key: tuple[str, str], targets: Targets) -> Sequence[float]:

@@ -37,6 +37,8 @@ CONDITION_TITLES = {
     "random-sentence": "Another patient's sentence",
     "synthetic": "Synthetic sentence instead of the phrase",
     "synthetic-swapped": "Synthetic sentence with other findings in the same places",
+    "index-nearest": "Nearest report of the index",
+    "prior-corrected": "Prior-corrected (log frequency added)",
 }
 _PRIOR = (
     "The prior predicts the average target of other patients' phrases that name the same finding, side and zone. It "

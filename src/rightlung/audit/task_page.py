@@ -60,7 +60,23 @@ def _paragraphs(one: PartResult) -> list[str]:
         found.append(f"Not known by the model and not measured: {', '.join(one.unknown)}.")
     if one.boxes:
         found.append(f"Boxes: {one.protocol.box_settings}.")
+    if one.pool:
+        found.append(pool_sentence(one.pool))
     return [*found, *(f"Undefined: {note}." for note in one.notes[:3])]
+
+
+def pool_sentence(pool: Mapping[str, Any]) -> str:
+    """Say what retrieval chose from, and how its prior was fitted."""
+    said = (
+        f"Candidates: {pool['candidates']:,} distinct reports of {pool['source']} and of the audited studies; "
+        f"frequencies from {pool['reports_of_other_patients']:,} reports of patients who are not audited."
+    )
+    if prior := pool.get("prior"):
+        said += (
+            f" Prior-corrected: {prior['cosine']:.3g} x cosine + {prior['log_frequency']:.3g} x log frequency, fitted "
+            f"to {prior['images']:,} images of these patients."
+        )
+    return said
 
 
 def _best_baseline(one: PartResult, name: str) -> str | None:

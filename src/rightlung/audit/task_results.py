@@ -56,6 +56,8 @@ class PartResult:
     """Why values are undefined."""
     unknown: Sequence[str] = ()
     """Findings of the source that the model does not know, which are not measured."""
+    pool: Mapping[str, Any] = field(default_factory=dict)
+    """The reports that retrieval chose from, if they are not those of the audited studies."""
     galleries: Sequence[Gallery] = ()
     """Cases with pictures, for the page."""
 
@@ -78,6 +80,7 @@ class PartResult:
             found["without_cardiomegaly"] = {"map": self.without_cardiomegaly["model"].value} | {
                 "measures": estimates_json(self.without_cardiomegaly)
             }
+        found |= {"pool": dict(self.pool)} if self.pool else {}
         return found | ({"boxes": dict(self.boxes)} if self.boxes else {})
 
 

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BlindBaselines, baselines_of
+from rightlung.audit.index_answers import IndexAnswers, nearest_writer
+from rightlung.audit.report_pool import ReportPool, asked_of_pool, blind_candidates, report_pool, reports_of
 from rightlung.audit.run import source_of
 from rightlung.audit.task_gallery import TaskCases
 from rightlung.audit.task_page import make_task_page
@@ -27,10 +29,11 @@ from rightlung.audit.tasks import TaskAnswers, TaskPart, asked_of, labelled, par
 from rightlung.core import Box, InputError, OutputError
 from rightlung.core.files import folder_lock
 from rightlung.core.progress import Progress, no_progress
+from rightlung.generation.reporter import RetrievalReporter
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import BoxSettings, Targets, gather_targets, measure, tune_boxes, write_instances
 from rightlung.measuring.box_settings import BoxExample, processed
-from rightlung.measuring.texts import further_measures
+from rightlung.measuring.texts import COPIED_EXEMPLARS, COPIED_NEAREST, further_measures
 from rightlung.models.base import Embedder
 from rightlung.models.blind.prior import FOLDS, fold_of
 from rightlung.models.probe import LinearProbe, ProbeSettings, fit_probe
@@ -38,6 +41,7 @@ from rightlung.models.similarity_embedder import SimilarityEmbedder
 from rightlung.pages.write import write_page
 from rightlung.predictions import Batch, Predictions, open_predictions
 from rightlung.results.estimate import BootstrapSettings
+from rightlung.scoring.text_retrieval import TextPool
 from rightlung.studies import Source, open_source
 
 Floats = NDArray[np.float64]
@@ -119,6 +123,8 @@ class TaskRun:
     train: str | Source | None = None
     """The source that a linear probe learns from."""
     probe: ProbeSettings = field(default_factory=ProbeSettings)
+    pool: str | Source | None = None
+    """The source whose reports retrieval chooses from, besides those of the audited studies."""
     missing_labels: str = "unknown"
     """Whether a finding that an image's labels lack is ``unknown`` or, if other images have it, ``negative``."""
     progress: Progress = no_progress
@@ -160,7 +166,38 @@ class TaskRun:
             return self._probe(part, known)
         if part.method != "embed" or isinstance(self.what, Embedder):
             return self.what
-        return SimilarityEmbedder(self.what, [one.report or "" for one in known.asked.queries.values()])
+        other = self._pool_of(part)
+        labels = [*known.asked.queries.values(), *(() if other is None else other.asked.queries.values())]
+        return SimilarityEmbedder(self.what, [one.report or "" for one in labels])
+
+    def _pool_of(self, part: TaskPart) -> Known | None:
+        """Return the pool of reports to retrieve from, None if there is none."""
+        if self.pool is None:
+            return None
+        source = open_source(self.pool) if isinstance(self.pool, str) else self.pool
+        known = self.known(part, source)
+        if known is None:
+            raise InputError(f"--pool {source.address}: the source lacks {part.needs}")
+        return known
+
+    def report_pool(self, part: TaskPart, known: Known, predictions: Predictions, blind: BlindBaselines) -> ReportPool:
+        """Return the reports to retrieve from; the model embeds those that no audited study has."""
+        other = self._pool_of(part)
+        if other is None:
+            reports = [str(one.report) for one in reports_of(known.asked.queries).values()]
+            return ReportPool(blind_candidates(TextPool.of(reports), blind.reports or reports))
+        asked, answers = asked_of_pool(known.asked.queries, other.asked.queries), None
+        if asked:
+            tell: Callable[[float, int], None] = partial(self.progress, "asking: embeddings of the pool")
+            summary = ask(
+                self._model(part, known), other.source, self.folder / "predictions-retrieval-pool",
+                queries=part.queries, only=asked, method=part.asked_method, model_name=self.name,
+                batch_size=self.batch_size, overwrite=self.overwrite, progress=tell,
+            )  # fmt: skip
+            self.problems += [*map(str, summary.failed), *summary.problems]
+            answers = open_predictions(summary.folder)
+        own = known.asked.queries, predictions
+        return report_pool(other.source.address, own, (other.asked.queries, answers), self.problems)
 
     def _probing(self, part: TaskPart) -> ProbeSettings:
         return replace(self.probe, share=part.share)
@@ -192,6 +229,21 @@ class TaskRun:
         among = f"among the labels of {source.address} that it learns from"
         self.problems += [f"{part.title}: {name} has one class only {among}" for name in weights.left_out]
         return LinearProbe(self.what, weights)
+
+    def index_answers(self, part: TaskPart, known: Known, predictions: Predictions) -> IndexAnswers | None:
+        """Return what to compare the reports of an index with; None for other models and tasks."""
+        if part.method != "report" or not isinstance(self.what, RetrievalReporter):
+            return None
+        if self.what.settings.writer != "nearest":
+            tell: Callable[[float, int], None] = partial(self.progress, "asking: nearest reports of the index")
+            summary = ask(
+                nearest_writer(self.what), known.source, self.folder / "predictions-report-nearest",
+                queries=part.queries, only=known.asked.queries, method=part.asked_method,
+                model_name=f"{self.name} (nearest)", batch_size=self.batch_size, overwrite=self.overwrite,
+                progress=tell,
+            )  # fmt: skip
+            predictions = open_predictions(summary.folder)
+        return IndexAnswers.of(self.what, predictions)
 
     def tuned(self, part: TaskPart, known: Known, predictions: Predictions) -> Tuned:
         """Return the settings of boxes, tuned where that was asked for."""
@@ -233,8 +285,12 @@ class TaskRun:
         if tuned is not None:
             batches = processed(batches, lambda study: tuned.of(patients.get(study, "")))
             changes |= {"box_settings": tuned.sentence()}
+        index = self.index_answers(part, known, predictions)
         if part.method == "report":
-            changes |= {"measures": (*part.protocol.measures, *further_measures())}
+            copied = () if index is None else (COPIED_NEAREST, COPIED_EXEMPLARS)
+            changes |= {"measures": (*part.protocol.measures, *further_measures(), *copied)}
+            if index is not None:
+                part = replace(part, main=(*part.main, *further_measures(), *copied))
         protocol = part.protocol.applied_to(known.targets, **changes)
         if part.method == "classify" and self.missing_labels != "unknown":
             protocol = replace(protocol, labels=f"{protocol.labels}; missing labels are {self.missing_labels}")
@@ -244,11 +300,22 @@ class TaskRun:
         keys = [key for key in known.asked.queries if key in answered]
         if not keys:
             return None
-        blind = self.blind(part, known).answers(known.asked, known.targets, keys, self.settings.seed)
-        wanted = _wanted(batches, known.asked)
-        table = measure(chain(wanted, [Batch.of(list(blind))]), known.targets, protocol)
+        blind = self.blind(part, known)
+        added = list(blind.answers(known.asked, known.targets, keys, self.settings.seed))
+        pool = ReportPool({})
+        if part.method == "embed":
+            pool = self.report_pool(part, known, predictions, blind)
+            added += pool.corrected(predictions, known.asked.queries)
+            if pool.about:
+                protocol = replace(protocol, labels=f"{protocol.labels}; {pool.sentence()}")
+        if index is not None:
+            added += index.predictions(keys)
+        given = chain(_wanted(batches, known.asked), [Batch.of(added)])
+        table = measure(given, known.targets, protocol, candidates=pool.candidates)
         if part.method == "embed":
             table = table.filter(pc.equal(table["target"], part.name))
+        if index is not None:
+            table = index.with_copied(table)
         answers = table.filter(pc.equal(table["condition"], "none"))
         if not answers.num_rows:
             return None
@@ -261,6 +328,7 @@ class TaskRun:
         boxes = {} if tuned is None else tuned.as_json()
         result = part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
         cases = TaskCases(part, self.source, known.asked, (tuned or Tuned([BoxSettings()])).of)
+        result = replace(result, pool=pool.about)
         return replace(result, unknown=unknown, galleries=cases.galleries(table, predictions, part.slug, self.cases))
 
     def blind(self, part: TaskPart, known: Known) -> BlindBaselines:
@@ -375,6 +443,10 @@ def audit_tasks(
         raise InputError("--task probe needs a model whose embeddings it learns from, not predictions")
     if probed and run.train is None:
         raise InputError("--task probe needs images to learn from: give their source by --train")
+    if run.pool is not None and not any(part.method == "embed" for part in parts_of(tasks)):
+        raise InputError("--pool applies to --task retrieval only: also give that task")
+    if run.pool is not None and isinstance(what, Predictions):
+        raise InputError("--pool needs a model that embeds the pool's reports, not predictions")
     with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
         found: list[PartResult] = []
         missing: dict[str, str] = {}
@@ -400,6 +472,10 @@ def audit_tasks(
     return TaskAudit(folder, result, found)
 
 
+def _address(source: str | Source | None) -> str | None:
+    return source.address if isinstance(source, Source) else source
+
+
 def _result(run: TaskRun, found: Sequence[PartResult], missing: Mapping[str, str]) -> dict[str, Any]:
     tasks: dict[str, Any] = {}
     for one in found:
@@ -415,7 +491,8 @@ def _result(run: TaskRun, found: Sequence[PartResult], missing: Mapping[str, str
         "model": model,
         "source": run.source.address,
         "tune": run.tune,
-        "train": run.train if run.train is None or isinstance(run.train, str) else run.train.address,
+        "train": _address(run.train),
+        "pool": _address(run.pool),
         "counts": {"studies": len({row["study"] for row in rows}), "patients": len({row["patient"] for row in rows})},
         "tasks": tasks,
         "missing": dict(missing),

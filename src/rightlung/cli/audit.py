@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rightlung.audit import Audit, TaskAudit, audit, audit_tasks
-from rightlung.audit.task_page import task_rows, verdict_of
+from rightlung.audit.task_page import pool_sentence, task_rows, verdict_of
 from rightlung.cli.output import finish, say, say_problems, say_table
 from rightlung.cli.predict import ask_model, load_model
 from rightlung.core import InputError
@@ -68,8 +68,12 @@ def run(
     finish(json, result, tell_people, result["problems"])
 
 
-def check_no_task_options(boxes: str | None, tune: str | None, train: str | None = None) -> None:
+def check_no_task_options(
+    boxes: str | None, tune: str | None, train: str | None = None, pool: str | None = None
+) -> None:
     """Raise an error for options that only tasks have."""
+    if pool is not None:
+        raise InputError("--pool applies to --task retrieval only: also give that task")
     if train is not None:
         raise InputError("--train applies to --task probe only: also give that task")
     for name, value in (("--boxes", boxes), ("--tune", tune)):
@@ -95,11 +99,12 @@ def run_tasks(
     train: str | None = None,
     missing_labels: str = "unknown",
     probe: str = "logistic",
+    pool: str | None = None,
 ) -> None:
     """Audit tasks of a model, or of a predictions file."""
     given = None if boxes is None else BoxSettings.parse(boxes)
     options: dict[str, Any] = {"boxes": given, "tune": tune, "settings": settings, "cases": cases}
-    options |= {"train": train, "missing_labels": missing_labels}
+    options |= {"train": train, "missing_labels": missing_labels, "pool": pool}
     options |= {"probe": ProbeSettings(probe)}  # type: ignore[arg-type]
     with ProgressBars(say) as tell:
         asked: Any
@@ -123,8 +128,10 @@ def say_tasks(done: TaskAudit) -> None:
     say(f"{done.result['model'] or 'model not named'} on {done.result['source']}")
     for one in done.parts:
         say(f"\n{one.part.title} (protocol {one.protocol.hash})\n")
-        say_table(*task_rows(one, main_only=True))
+        say_table(*task_rows(one, main_only=one.part.method != "embed"))
         say(f"\n- {verdict_of(one)}")
+        if one.pool:
+            say(f"- {pool_sentence(one.pool)}")
         if one.unknown:
             say(f"- Not known by the model and not measured: {', '.join(one.unknown)}.")
         if one.boxes:

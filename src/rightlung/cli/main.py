@@ -19,12 +19,14 @@ from rightlung.cli.options import (
     FINDINGS_HELP,
     LANGUAGE_MODEL_HELP,
     MISSING_HELP,
+    POOL_HELP,
     PROBE_HELP,
     PROMPTS_HELP,
     QUERY_HELP,
     REGIONS_HELP,
     RESAMPLES_HELP,
     RETRIEVED_HELP,
+    SAMPLES_HELP,
     TASK_HELP,
     TRAIN_HELP,
     TUNE_HELP,
@@ -111,6 +113,7 @@ def audit(
     boxes: Annotated[str | None, opt(BOXES_HELP, "RULE")] = None,
     tune: Annotated[str | None, opt(TUNE_HELP, "SOURCE|cross-validate")] = None,
     train: Annotated[str | None, opt(TRAIN_HELP, "SOURCE")] = None,
+    pool: Annotated[str | None, opt(POOL_HELP, "SOURCE")] = None,
     probe: Annotated[str, opt(PROBE_HELP, "PROTOCOL")] = "logistic",
     missing_labels: Annotated[str, opt(MISSING_HELP, "unknown|negative")] = "unknown",
     prior_source: Annotated[str | None, opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
@@ -141,10 +144,10 @@ def audit(
         run_tasks(
             what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
             batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite, train=train,
-            missing_labels=missing_labels, probe=probe,
+            missing_labels=missing_labels, probe=probe, pool=pool,
         )  # fmt: skip
         return
-    check_no_task_options(boxes, tune, train)
+    check_no_task_options(boxes, tune, train, pool)
     settings = BootstrapSettings(resamples or 10_000, level, seed)
     shown = 6 if cases is None else cases
     run(what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json)
@@ -242,7 +245,7 @@ def describe(
 
 @app.command()
 def report(
-    image: Annotated[Path, arg("PNG, JPEG or DICOM file.", "IMAGE")],
+    image: Annotated[str, arg("PNG, JPEG or DICOM file; with --samples, a source.", "IMAGE")],
     model: Annotated[str, opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
     prompts: Annotated[Path | None, opt(PROMPTS_HELP, "FILE")] = None,
     findings: Annotated[Use | None, opt(FINDINGS_HELP)] = None,
@@ -252,25 +255,31 @@ def report(
     writer: Annotated[Writer | None, opt("With --retrieval: what writes. Default: language-model.", "NAME")] = None,
     language_model: Annotated[str | None, opt(LANGUAGE_MODEL_HELP, "MODEL", name="--language-model")] = None,
     retrieved: Annotated[str | None, opt(RETRIEVED_HELP, "N")] = None,
+    samples: Annotated[int | None, opt(SAMPLES_HELP, "N", min=1, max=1000)] = None,
     device: Device = None,
     json: Json = False,
 ) -> None:
     """Write the report of an image: sentences with their boxes, scores and prompts.
 
-    With --retrieval, the report is written from the most similar reports of an index (rightlung index).
+    With --retrieval, the report is written from the most similar reports of an index (rightlung index). With --samples
+    too, a page shows random studies of a source with the reports written for them.
     """
     from rightlung.cli.describe import report as run
 
     if retrieval is None:
-        if writer or language_model or retrieved:
-            raise InputError("--writer, --language-model and --retrieved need --retrieval INDEX")
-        run(image, model, prompts, findings, regions, html, device, json)
+        if writer or language_model or retrieved or samples:
+            raise InputError("--writer, --language-model, --retrieved and --samples need --retrieval INDEX")
+        run(Path(image), model, prompts, findings, regions, html, device, json)
     elif prompts or findings or regions:
         raise InputError("an index takes no prompts: leave out --prompts, --findings and --regions")
     else:
-        from rightlung.cli.retrieval import report_from_index
+        from rightlung.cli.retrieval import report_from_index, samples_from_index
 
-        report_from_index(image, retrieval, writer, language_model, retrieved, html, device, json)
+        chosen = {"writer": writer, "language_model": language_model, "retrieved": retrieved, "device": device}
+        if samples is None:
+            report_from_index(Path(image), retrieval, html, json, **chosen)
+        else:
+            samples_from_index(image, retrieval, samples, html, json, **chosen)
 
 
 @app.command()

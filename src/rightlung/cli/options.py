@@ -30,6 +30,7 @@ PROMPTS_HELP = (
     "File with prompts of your own, one on each line, instead of both sets. Each may give a sentence, also one about a "
     "finding that is not there: they are not filtered by probability."
 )
+SAMPLES_HELP = "With --retrieval: write a page (--html) about N random studies of the source IMAGE."
 FINDINGS_HELP = "Ask for the 14 findings; positive (default): keep only those that are more likely than not."
 REGIONS_HELP = "Ask for the 15 regions; positive (default): keep only those that show a finding."
 TASK_HELP = (
@@ -45,6 +46,10 @@ TUNE_HELP = (
     "of SOURCE. Default: no scaling."
 )
 TRAIN_HELP = "With --task probe: source that the linear probe learns from; no patient of SOURCE may be in it."
+POOL_HELP = (
+    "With --task retrieval: source whose reports are candidates, too, and whose other patients' reports give the "
+    "frequency prior. Default: the reports of SOURCE alone."
+)
 PROBE_HELP = "With --task probe: logistic (regression to convergence) or five-epochs (eCLIP's protocol)."
 MISSING_HELP = (
     "With --task classification or probe: whether a finding that an image's labels lack is unknown or, if other images "

@@ -14,6 +14,7 @@ from rightlung.core.files import write_whole
 from rightlung.core.progress import ProgressBars
 from rightlung.generation.index import build_index
 from rightlung.generation.reporter import RetrievalReporter, load_reporter, model_identity
+from rightlung.generation.samples import write_samples
 from rightlung.models.folder import save_model
 from rightlung.pages.report import report_page
 from rightlung.studies import open_source
@@ -44,24 +45,43 @@ def make_index(model_name: str, address: str, out: Path, device: str | None, jso
     finish(json, result, tell, problems)
 
 
-def report_from_index(
-    image: Path,
+def load_index(
     folder: Path,
-    writer: str | None,
-    language_model: str | None,
-    retrieved: str | None,
-    html: Path | None,
-    device: str | None,
-    json: bool,
-) -> None:
-    """Print the report that is written from the nearest reports of an index, and its snippets."""
-    pixels = read_radiograph(image)
+    writer: str | None = None,
+    language_model: str | None = None,
+    retrieved: str | None = None,
+    device: str | None = None,
+) -> RetrievalReporter:
+    """Load an index with the options of the command line."""
     count = None if retrieved is None else int(retrieved) if retrieved.isdecimal() else retrieved
     if language_model is not None and writer not in (None, "language-model"):
         raise InputError(f"the writer {writer!r} uses no language model: leave out --language-model")
     reporter = load_reporter(folder, writer=writer, language_model=language_model, retrieved=count)
-    if device is not None:
-        reporter.to(device)
+    return reporter if device is None else reporter.to(device)
+
+
+def samples_from_index(
+    address: str, folder: Path, count: int, html: Path | None, json: bool, **chosen: str | None
+) -> None:
+    """Write a page of random samples of a source: image, snippets, written report and reference."""
+    if html is None:
+        raise InputError("--samples needs --html FILE, the page to write")
+    source = open_source(address)
+    reporter = load_index(folder, **chosen)
+    page = write_samples(reporter, source, html.parent, count, name=html.name)
+    result = {"source": address, "writer": reporter.settings.writer, "samples": count, "html": str(page)}
+
+    def tell() -> None:
+        say(f"{page}: random studies with the reports written for them")
+        say(f"The page shows images and texts of the source: treat it like them.\n\n{ADVICE}\n{NOT_A_MEDICAL_DEVICE}")
+
+    finish(json, result | {"note": NOT_A_MEDICAL_DEVICE}, tell)
+
+
+def report_from_index(image: Path, folder: Path, html: Path | None, json: bool, **chosen: str | None) -> None:
+    """Print the report that is written from the nearest reports of an index, and its snippets."""
+    pixels = read_radiograph(image)
+    reporter = load_index(folder, **chosen)
     (written,) = reporter.write([pixels])
     result: dict[str, Any] = {"image": str(image), "index": str(folder), "writer": reporter.settings.writer}
     result |= {"text": written.text, "snippets": list(written.snippets), "nearest": written.nearest}

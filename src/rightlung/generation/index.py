@@ -1,6 +1,6 @@
 """The index of training reports: normalised embeddings of findings, their texts, studies and patients.
 
-eCLIP supp. D, step 1. The paper keeps the embeddings in FAISS; the exact search here is one matrix product. The index
+eCLIP supp. D, step 1. The search is exact: a matrix product or, as in the paper, FAISS, with the same result. The index
 also holds what writers choose once: two exemplars for a language model, and one constant report.
 """
 
@@ -21,6 +21,7 @@ from rightlung.models.base import Embedder
 from rightlung.models.folder import weights_digest
 from rightlung.scoring.clinical import positive_observations
 from rightlung.scoring.language import mean_sentence_bleu, token_rule
+from rightlung.scoring.nearest import Backend, nearest
 from rightlung.studies import Source
 from rightlung.studies.sources import build_studies
 
@@ -54,16 +55,18 @@ class ReportIndex:
     weights: str | None
     source: str
 
-    def nearest(self, vector: Vectors, count: int, without: str | None = None) -> tuple[NDArray[np.int64], Vectors]:
-        """Return the entries nearest to an embedding by cosine, nearest first, and all cosines.
+    def nearest(
+        self, vectors: Vectors, count: int, without: str | None = None, backend: Backend = "matrix"
+    ) -> list[tuple[NDArray[np.intp], Vectors]]:
+        """Return, for each embedding (n, dimension), the nearest entries by cosine, nearest first, and their cosines.
 
-        The entries of the patient ``without`` do not count.
+        The entries of the patient ``without`` do not count. ``faiss`` finds the same entries as ``matrix``.
         """
-        cosines = self.embeddings @ vector
-        order = np.argsort(-cosines, kind="stable")
-        if without is not None:
-            order = order[[self.patients[one] != without for one in order]]
-        return order[:count], cosines
+        left = np.array([place for place, patient in enumerate(self.patients) if patient != without], np.intp)
+        if not len(left) or not len(vectors):
+            return [(left, np.zeros(0, np.float32))] * len(vectors)
+        ids, cosines = nearest(vectors, self.embeddings[left], min(count, len(left)), backend)
+        return list(zip(left[ids], cosines.astype(np.float32), strict=True))
 
     def check_model(self, embedder: Any, name: str) -> None:
         """Raise an error if the index was made with another model or with other weights."""

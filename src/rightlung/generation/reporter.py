@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from rightlung.generation.language_model import MAX_NEW_TOKENS, ChatModel, find_
 from rightlung.generation.writers import VOTE_SHARE, WRITERS, Retrieved, choose_snippets, vote
 from rightlung.models.hub import Pretrained
 from rightlung.models.inputs import Images, as_images
+from rightlung.scoring.nearest import Backend
 
 ENTRIES_FILE = "entries.parquet"
 LANGUAGE_MODEL = "language-model"
@@ -47,9 +48,12 @@ class Settings:
     vote_share: float = VOTE_SHARE
     embedder: str | None = None
     """The model that embeds images. Default: the one that the index names."""
+    search: Backend = "matrix"
+    """How the nearest reports are found: ``matrix`` or ``faiss``, with the same result."""
 
     def __post_init__(self) -> None:
         check_known("writer", self.writer, WRITERS)
+        check_known("search", self.search, get_args(Backend))
         if isinstance(self.retrieved, str):
             check_known("number of retrieved reports", self.retrieved, RETRIEVED)
         check_limits(self.count, "retrieved", 1, 100_000)
@@ -62,6 +66,11 @@ class Settings:
     def count(self) -> int:
         """The number of reports to retrieve."""
         return RETRIEVED[self.retrieved] if isinstance(self.retrieved, str) else self.retrieved
+
+
+SETTINGS = tuple(one.name for one in fields(Settings))
+ABOUT = ("model", "weights", "source", "exemplars", "constant")
+"""What the configuration of an index holds besides the settings."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,8 @@ class RetrievalReporter(Pretrained):
         for entry, image in zip(self.index.exemplars, self.index.exemplar_images, strict=True):
             patient = self.index.patients[entry]
             if set(self.index.patients) != {patient}:
-                snippets = self._snippets(self._retrieve(image, without=patient))
+                (retrieved,) = self._retrieve(image[None], without=patient)
+                snippets = self._snippets(retrieved)
                 found.append((question(snippets), self.index.texts[entry]))
         return found
 
@@ -129,12 +139,12 @@ class RetrievalReporter(Pretrained):
                     f"patient {patient!r} has a report in the index, which was made of {self.index.source}: "
                     "ask about patients who are not in it"
                 )
-        vectors = encode_images(self.embedder, arrays) if arrays else ()
-        return [self._write(vector) for vector in vectors]
+        if not arrays:
+            return []
+        return [self._write(retrieved) for retrieved in self._retrieve(encode_images(self.embedder, arrays))]
 
-    def _write(self, vector: Vectors) -> WrittenReport:
+    def _write(self, retrieved: Retrieved) -> WrittenReport:
         began = time.monotonic()
-        retrieved = self._retrieve(vector)
         snippets = self._snippets(retrieved)
         text = self._text(retrieved, snippets)
         seconds = time.monotonic() - began
@@ -152,10 +162,12 @@ class RetrievalReporter(Pretrained):
         assert plain is not None
         return plain(retrieved)
 
-    def _retrieve(self, vector: Vectors, without: str | None = None) -> Retrieved:
-        nearest, cosines = self.index.nearest(vector, self.settings.count, without)
-        texts = tuple(self.index.texts[one] for one in nearest)
-        return Retrieved(texts, self.index.embeddings[nearest], cosines[nearest])
+    def _retrieve(self, vectors: Vectors, without: str | None = None) -> list[Retrieved]:
+        found = self.index.nearest(vectors, self.settings.count, without, self.settings.search)
+        return [
+            Retrieved(tuple(self.index.texts[one] for one in ids), self.index.embeddings[ids], cosines)
+            for ids, cosines in found
+        ]
 
     def _snippets(self, retrieved: Retrieved) -> tuple[str, ...]:
         return tuple(retrieved.texts[place] for place in choose_snippets(retrieved, self.settings.clusters))
@@ -183,15 +195,20 @@ class RetrievalReporter(Pretrained):
         return {ENTRIES_FILE: content.getvalue()}
 
     @classmethod
+    def check_settings(cls, config: Mapping[str, Any]) -> None:
+        """Refuse wrong settings, and a language model that is not here: now, not at the first image."""
+        for name in config:
+            check_known("setting of an index", name, (*ABOUT, *SETTINGS))
+        settings = Settings(**{name: config[name] for name in SETTINGS if name in config})
+        if settings.writer == LANGUAGE_MODEL:
+            find_model(settings.language_model)
+
+    @classmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
         """Load the model that embeds, check that it is the one of the index, and build the reporter."""
         from rightlung.models.registry import load
 
-        about = ("model", "weights", "source", "exemplars", "constant")
-        names = [one.name for one in fields(Settings)]
-        for name in config:
-            check_known("setting of an index", name, (*about, *names))
-        settings = Settings(**{name: config[name] for name in names})
+        settings = Settings(**{name: config[name] for name in SETTINGS if name in config})
         entries = pq.read_table(io.BytesIO(files[ENTRIES_FILE]))
         texts, studies, patients = (tuple(entries[name].to_pylist()) for name in ("text", "study", "patient"))
         embeddings, images = (tensors[name].float().numpy() for name in ("embeddings", "exemplar_images"))
@@ -201,8 +218,6 @@ class RetrievalReporter(Pretrained):
             texts, studies, patients, embeddings, tuple(config["exemplars"]), images, config["constant"],
             config["model"], config["weights"], config["source"],
         )  # fmt: skip
-        if settings.writer == LANGUAGE_MODEL:
-            find_model(settings.language_model)  # a missing model is an error now, not at the first image
         name = settings.embedder or index.model
         embedder = load(name)
         index.check_model(embedder, name)

@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 SIDE = 320
 
 
-def write_samples(reporter: RetrievalReporter, source: Source, out: str | Path, count: int = 7, seed: int = 0) -> Path:
-    """Write ``samples.html`` about ``count`` random studies with findings; return the file."""
+def write_samples(
+    reporter: RetrievalReporter,
+    source: Source,
+    out: str | Path,
+    count: int = 7,
+    seed: int = 0,
+    name: str = "samples.html",
+) -> Path:
+    """Write a page about ``count`` random studies with findings to a folder; return the file."""
     from rightlung.pages.content import Gallery, Page, Section
     from rightlung.pages.write import write_page
 
@@ -47,8 +54,8 @@ def write_samples(reporter: RetrievalReporter, source: Source, out: str | Path, 
     }  # fmt: skip
     lead = f"{len(cases)} reports written from the most similar training reports, next to the radiologists' own."
     page = Page("Reports from retrieval", lead, [Section("samples", "Samples", parts=[gallery])], facts)
-    write_page(page, out, html="samples.html")
-    return Path(out) / "samples.html"
+    write_page(page, out, html=name)
+    return Path(out) / name
 
 
 def _case(reporter: RetrievalReporter, study: Study) -> Case:

@@ -26,6 +26,7 @@ from rightlung.scoring.language import corpus_bleu, corpus_meteor
 from rightlung.scoring.localisation import METRICS, score
 from rightlung.scoring.recognition import SortedScores, one_of_classes
 from rightlung.scoring.retrieval import median_rank
+from rightlung.scoring.text_retrieval import Candidates
 
 if TYPE_CHECKING:
     from rightlung.measuring.targets import StudyLabels
@@ -59,8 +60,8 @@ BoxStatistics = Callable[[Sequence[Detections]], Mapping[str, Sequence[Any]]]
 TextStatistics = Callable[[Sequence[str], Sequence[str], str], Mapping[str, Sequence[Any]]]
 """From generated texts, references and the name of a token rule to columns."""
 
-PooledStatistics = Callable[[pa.Table], Mapping[str, Sequence[Any]]]
-"""From the whole table to columns."""
+PooledStatistics = Callable[[pa.Table, Mapping[str, Candidates]], Mapping[str, Sequence[Any]]]
+"""From the whole table, and the texts to choose from under each condition, to columns."""
 
 COLUMN_TYPES: dict[str, Any] = {
     retrieval.EMBEDDING: pa.list_(pa.float32()),
@@ -240,6 +241,7 @@ _COMPUTED: dict[str, dict[str, Any]] = {
     "cider": _TEXT | {"text_statistics": texts.cider_columns},
     "sentence_bleu_2": _TEXT | {"text_statistics": texts.sentence_bleu_columns},
     **{name: _TEXT | {"text_statistics": texts.mpnet_columns} for name in texts.MODEL_MEASURES["mpnet"]},
+    **dict.fromkeys((texts.COPIED_NEAREST, texts.COPIED_EXEMPLARS), _TEXT),
     "chexbert_cosine": _TEXT | {"text_statistics": texts.chexbert_columns},
     "meteor": _TEXT | {"text_statistics": texts.meteor_columns, "aggregate": corpus_meteor},
     **{f"{kind}_f1_{group}": _clinical(average=kind, group=group) for kind in ("micro", "macro") for group in GROUPS},

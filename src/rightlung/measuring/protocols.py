@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rightlung.core.registry import Registry
-from rightlung.measuring.texts import FURTHER_MEASURES
+from rightlung.measuring.texts import COPIED_EXEMPLARS, COPIED_NEAREST, FURTHER_MEASURES
 from rightlung.models.blind.sides import AT_LEAST, GIVEN_AWAY, ONE_SIDED
 from rightlung.probes.rules import BOX_SIZE, LARGE, SMALL
 from rightlung.scoring.localisation import METRICS
@@ -92,7 +92,8 @@ class Protocol:
         """Ten hexadecimal digits that identify the protocol."""
         facts = {name: value for name, value in asdict(self).items() if name not in _NOT_HASHED}
         facts = {name: value for name, value in facts.items() if value != _HASHED_IF_SET.get(name, ...)}
-        facts["measures"] = [name for name in self.measures if name not in FURTHER_MEASURES]
+        added = (*FURTHER_MEASURES, COPIED_NEAREST, COPIED_EXEMPLARS)
+        facts["measures"] = [name for name in self.measures if name not in added]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
 
     def as_json(self) -> dict[str, Any]:

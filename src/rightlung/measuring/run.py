@@ -29,6 +29,7 @@ from rightlung.measuring.retrieval import EMBEDDING
 from rightlung.measuring.targets import Targets
 from rightlung.predictions import Batch, Key
 from rightlung.probes.rules import MOVED_RULES
+from rightlung.scoring.text_retrieval import Candidates
 
 PIXELS_AT_ONCE = 1 << 23
 """Number of map pixels scored at once on the CPU; four times as many on another device."""
@@ -76,12 +77,14 @@ def measure(
     device: Any = "cpu",
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
+    candidates: Mapping[str, Candidates] | None = None,
 ) -> pa.Table:
     """Measure answers against targets and return the instances table; undefined numbers are NaN, never null.
 
     ``answers`` are batches of predictions in any order. With ``device="cpu"`` maps are scored as arrays by ``workers``
     threads, with anything else (also ``torch.device("cpu")``) as tensors on that device. ``progress`` is called with
-    the number of answers read.
+    the number of answers read. ``candidates`` are the texts to retrieve from by condition (``none``: also for the
+    others). Default: the reports of ``answers``.
     """
     scorer = _Scorer(targets, protocol, device, workers)
     image_rows = dict.fromkeys(made for name in protocol.measures if (made := find_measure(name).image_rows))
@@ -110,13 +113,13 @@ def measure(
         column = np.full(count, np.nan)
         column[list(changes.values[name])] = list(changes.values[name].values())
         table = table.append_column(name, pa.array(column))
-    return _score_together(_score_texts(table, scorer.measures, protocol.text), scorer.measures)
+    return _score_together(_score_texts(table, scorer.measures, protocol.text), scorer.measures, candidates or {})
 
 
-def _score_together(table: pa.Table, measures: Iterable[Measure]) -> pa.Table:
+def _score_together(table: pa.Table, measures: Iterable[Measure], candidates: Mapping[str, Candidates]) -> pa.Table:
     """Fill in the columns that come from all embeddings, which do not stay in the table."""
     for statistics in dict.fromkeys(one.pooled_statistics for one in measures if one.pooled_statistics):
-        for name, values in statistics(table).items():
+        for name, values in statistics(table, candidates).items():
             if (number := table.schema.get_field_index(name)) >= 0:
                 table = table.set_column(number, name, pa.array(values, table.schema.field(number).type))
         table = table.drop_columns([EMBEDDING])

@@ -47,6 +47,9 @@ MODEL_MEASURES: Mapping[str, tuple[str, ...]] = {
 FURTHER_MEASURES = ("sentence_bleu_2", *(name for names in MODEL_MEASURES.values() for name in names))
 """Measures that are added to those of a protocol (eCLIP supp. D). They change no other number, nor its hash."""
 
+COPIED_NEAREST, COPIED_EXEMPLARS = "copied_nearest", "copied_exemplars"
+"""Measures that are added for reports from an index (`rightlung.audit.index_answers`)."""
+
 
 def further_measures() -> tuple[str, ...]:
     """Return those of `FURTHER_MEASURES` whose models are here."""

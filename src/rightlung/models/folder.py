@@ -138,8 +138,11 @@ def load_folder(
         reason = " ".join(str(error).split())
         raise InputError(f"{root / WEIGHTS_FILE} is not a complete safetensors file: {reason}") from error
     files = {name: _read(root / name, LARGEST_FILE) for name in described.files if name != WEIGHTS_FILE}
+    config = {**described.config, **(changes or {})}
+    if callable(check := getattr(model_class, "check_settings", None)):
+        check(config)  # what a user chose or has not installed is no fault of the folder
     try:
-        model = model_class.from_parts({**described.config, **(changes or {})}, tensors, files)
+        model = model_class.from_parts(config, tensors, files)
     except (InputError, KeyError, TypeError, RuntimeError) as error:
         reason = f"the field {error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise InputError(f"{root} does not make a model of the kind {described.kind!r}: {reason}") from error

@@ -11,22 +11,44 @@ different rows that are neither positives nor negatives. All compare the images 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from rightlung.core.checks import check_limits
+from rightlung.core.errors import InputError
 from rightlung.core.keyed import text_generator
 from rightlung.models.base import TrainingBatch
 from rightlung.models.contrastive import Pairs, contrastive_loss, cosine_similarity, find_pairs
 
 LEAST_ANGLE = 1e-3
 """Below it, in radians, or as close to opposite, vectors are mixed along a line."""
-HARD_NEGATIVE_TEMPERATURE = 0.07
-RELEASED_SCALE, RELEASED_NEGATIVE_SCALE = 1 / 0.07, 0.01
-ALPHA, RELEASED_DACL_ALPHA = 0.5, 0.6
+RELEASED_SCALE, RELEASED_NEGATIVE_SCALE, RELEASED_DACL_ALPHA = 1 / 0.07, 0.01, 0.6
+
+
+@dataclass(frozen=True)
+class MixingConfig:
+    """The settings of the mixing losses. Defaults are those of the papers; ``*_released`` have their own.
+
+    - ``hard_negative_temperature``: the temperature of m²-mix, apart from that of the contrastive loss.
+    - ``alpha``: embeddings are mixed by λ ~ Beta(alpha, alpha), one λ for each loss and batch.
+    - ``dacl_least_share``: DACL mixes images by λ ~ U(dacl_least_share, 1).
+    """
+
+    hard_negative_temperature: float = 0.07
+    alpha: float = 0.5
+    dacl_least_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("hard_negative_temperature", "alpha"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"mixing.{name} must be positive; got {getattr(self, name)}")
+        check_limits(self.dacl_least_share, "mixing.dacl_least_share", 0, 1)
 
 
 def slerp(first: Tensor, second: Tensor, share: float) -> Tensor:
@@ -45,9 +67,11 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor, ignored: Tensor) -> Tens
     return -(targets * kept.log_softmax(-1)).sum(-1).mean()
 
 
-def hard_negative_mix(images: Tensor, texts: Tensor, share: float, ignored: Tensor) -> Tensor:
+def hard_negative_mix(
+    images: Tensor, texts: Tensor, share: float, ignored: Tensor, temperature: float = 0.07
+) -> Tensor:
     """Return m²-mix: each image against its text and the other pairs' mixtures of image and text; texts likewise."""
-    return _against_mixtures(images, texts, share, ignored, *[1 / HARD_NEGATIVE_TEMPERATURE] * 2)
+    return _against_mixtures(images, texts, share, ignored, 1 / temperature, 1 / temperature)
 
 
 def _against_mixtures(
@@ -117,7 +141,7 @@ class _MixingLoss(nn.Module):
 
 
 class Dacl(_MixingLoss):
-    """DACL: two views of each image, mixed with other images by λ ~ U(½, 1), against the texts."""
+    """DACL: two views of each image, mixed with other images by λ ~ U(least share, 1), against the texts."""
 
     released = False
 
@@ -126,7 +150,7 @@ class Dacl(_MixingLoss):
         batch, model, random = inputs.batch, inputs.model, text_generator(inputs.batch.seed, "dacl")
         views = []
         for _ in range(2):
-            shares = random.uniform(0.5, 1.0, len(batch))
+            shares = random.uniform(model.config.mixing.dacl_least_share, 1.0, len(batch))
             if self.released:
                 shares[:] = random.beta(RELEASED_DACL_ALPHA, RELEASED_DACL_ALPHA)
             partners = torch.from_numpy(random.permutation(len(batch))).to(batch.images.device)
@@ -146,8 +170,6 @@ class DaclReleased(Dacl):
 class _EmbeddingMix(_MixingLoss):
     """A loss of mixed embeddings; subclasses compare them."""
 
-    alpha = ALPHA
-
     def forward(self, inputs: Any) -> Tensor:
         """Return the loss of the pairs of a batch."""
         batch, model = inputs.batch, inputs.model
@@ -156,11 +178,17 @@ class _EmbeddingMix(_MixingLoss):
         if pairs.duplicates is not None:
             ignored = ignored | pairs.duplicates
         ignored.fill_diagonal_(False)
-        share = float(text_generator(batch.seed, type(self).__name__).beta(self.alpha, self.alpha))
+        settings: MixingConfig = model.config.mixing
+        share = float(text_generator(batch.seed, type(self).__name__).beta(settings.alpha, settings.alpha))
         with torch.autocast(batch.images.device.type, enabled=False):
             images = normalize(inputs.images.global_embedding.float(), dim=-1)[pairs.image_indices]
             texts = normalize(inputs.texts.global_embedding.float(), dim=-1)
-            return self.compare(images, texts, share, model.scale, ignored)
+            return self.compare(images, texts, share, self.scale(model), ignored)
+
+    def scale(self, model: Any) -> Tensor | float:
+        """Return the factor on cosines: that of the contrastive loss, unless a subclass has its own."""
+        found: Tensor | float = model.scale
+        return found
 
     def compare(self, images: Tensor, texts: Tensor, share: float, scale: Tensor | float, ignored: Tensor) -> Tensor:
         """Return the loss of ``m`` pairs."""
@@ -170,9 +198,13 @@ class _EmbeddingMix(_MixingLoss):
 class HardNegativeMix(_EmbeddingMix):
     """m²-mix, `hard_negative_mix`."""
 
+    def scale(self, model: Any) -> float:
+        """Return the inverse of its own temperature."""
+        return 1 / float(model.config.mixing.hard_negative_temperature)
+
     def compare(self, images: Tensor, texts: Tensor, share: float, scale: Tensor | float, ignored: Tensor) -> Tensor:
         """Return the loss."""
-        return hard_negative_mix(images, texts, share, ignored)
+        return hard_negative_mix(images, texts, share, ignored, 1 / float(scale))
 
 
 class HardNegativeMixReleased(_EmbeddingMix):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,6 +76,56 @@ class TextPool:
         counts = np.bincount(places[places >= 0], minlength=len(self.texts)) + smoothing
         shares: Floats = np.log(counts / (len(training_texts) + smoothing * len(self.texts)))
         return shares
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The texts that an image's query can find: a pool, their embeddings and what is added to their cosines.
+
+    ``embeddings`` are (texts of the pool, dimension), ``bonus`` (texts of the pool,), such as that of a
+    `PriorCorrection`.
+    """
+
+    pool: TextPool
+    embeddings: Floats = field(repr=False)
+    bonus: Floats | None = field(default=None, repr=False)
+
+    def rank(self, images: ArrayLike, texts: Sequence[str], ks: Sequence[int] = KS) -> dict[str, Floats]:
+        """Return ``rank`` and ``recall@k`` of each image's own text, by the cosine of embeddings."""
+        groups = self.pool.places(texts), np.arange(len(self.pool.texts))
+        return retrieve(images, self.embeddings, groups, ks, bonus=self.bonus)
+
+    def with_vectors(self, vectors: Mapping[int, ArrayLike]) -> Candidates:
+        """Return the candidates with other embeddings at some places of the pool."""
+        known = dict(enumerate(self.embeddings)) | {place: np.asarray(one) for place, one in vectors.items()}
+        return replace(self, embeddings=stacked([known[place] for place in sorted(known)]))
+
+    @classmethod
+    def some(cls, pool: TextPool, vectors: Mapping[int, ArrayLike]) -> Candidates:
+        """Return the candidates at those places of a pool whose embeddings are known."""
+        places = sorted(vectors)
+        own = replace(pool, texts=tuple(pool.texts[place] for place in places), counts=pool.counts[places])
+        return cls(own, stacked([vectors[place] for place in places]))
+
+
+def rank_images(
+    texts: tuple[ArrayLike, Sequence[str]],
+    images: tuple[ArrayLike, Sequence[str]],
+    pool: TextPool,
+    ks: Sequence[int] = KS,
+) -> dict[str, Floats]:
+    """Return ``rank`` and ``recall@k`` of each text's own image among all; images with the same text are hits.
+
+    ``texts`` and ``images`` are their embeddings (n, dimension) and the texts themselves.
+    """
+    return retrieve(texts[0], images[0], (pool.places(texts[1]), pool.places(images[1])), ks)
+
+
+def stacked(vectors: Sequence[ArrayLike]) -> Floats:
+    """Return vectors as a table (n, dimension); they must have one dimension."""
+    if len(sizes := {len(np.asarray(one)) for one in vectors}) > 1:
+        raise InputError(f"images and texts must have embeddings of one dimension; got {sorted(sizes)}")
+    return np.array([np.asarray(one, np.float64) for one in vectors], np.float64)
 
 
 @dataclass(frozen=True)
@@ -182,7 +232,6 @@ def score(
         raise InputError(
             f"pool {pool.name!r} has {len(pool.texts)} distinct texts; recall at {max(ks)} needs more of them"
         )
-    groups, every = (places, np.arange(len(pool.texts))), np.ones((len(places), 1))
     training = [text for text, n in zip(pool.texts, pool.counts, strict=True) for _ in range(int(n))]
     logs = pool.log_frequency(training if training_texts is None else training_texts)
     once = pool.counts[places] == 1
@@ -190,15 +239,17 @@ def score(
     def of(name: str, columns: Mapping[str, Floats], candidates: int = len(pool.texts)) -> Retrieved:
         return Retrieved(name, pool.name, candidates, columns, once)
 
-    constant = np.ones((len(pool.texts), 1))
+    own, every, constant = Candidates(pool, known), np.ones((len(places), 1)), np.ones((len(pool.texts), 1))
+    blind = Candidates(pool, constant)
+    both = rank_images((known[places], texts), (vectors, texts), pool, ks)
     found = {
-        IMAGE_TO_TEXT: of(IMAGE_TO_TEXT, retrieve(vectors, known, groups, ks)),
-        TEXT_TO_IMAGE: of(TEXT_TO_IMAGE, retrieve(known[places], vectors, (places, places), ks), len(vectors)),
-        FREQUENT: of(FREQUENT, retrieve(every, constant, groups, ks, bonus=logs)),
-        CHANCE: of(CHANCE, retrieve(every, constant, groups, ks)),
-        IMAGES_BY_CHANCE: of(IMAGES_BY_CHANCE, retrieve(every, every, (places, places), ks), len(vectors)),
+        IMAGE_TO_TEXT: of(IMAGE_TO_TEXT, own.rank(vectors, texts, ks)),
+        TEXT_TO_IMAGE: of(TEXT_TO_IMAGE, both, len(vectors)),
+        FREQUENT: of(FREQUENT, replace(blind, bonus=logs).rank(every, texts, ks)),
+        CHANCE: of(CHANCE, blind.rank(every, texts, ks)),
+        IMAGES_BY_CHANCE: of(IMAGES_BY_CHANCE, rank_images((every, texts), (every, texts), pool, ks), len(vectors)),
     }
     if correction is not None:
-        corrected = retrieve(vectors, known, groups, ks, bonus=correction.bonus(logs))
-        found[CORRECTED] = of(CORRECTED, corrected)
+        corrected = replace(own, bonus=correction.bonus(logs))
+        found[CORRECTED] = of(CORRECTED, corrected.rank(vectors, texts, ks))
     return found

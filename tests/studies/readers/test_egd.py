@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rightlung.core import Box
+from rightlung.core import Box, InputError
 from rightlung.studies import open_source
 from tests.studies.conftest import encode, there
 from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, refuses
@@ -74,6 +74,17 @@ def test_a_reading_has_its_words_gaze_regions_and_labels(tree: Path) -> None:
     assert study.regions["cardiac silhouette"] == Box(0.5, 0.5, 0.9, 0.8)
     assert study.extra["timed_phrases"] == [("Heart is enlarged.", 0.4, 1.6)]
     assert study.extra["masks"]["right lung"].area == 0.5
+
+
+def test_splits_are_mimics(tree: Path, files: Files) -> None:
+    rows = [f"{FIRST},58573295,15628804,validate", f"{SECOND},51900589,19462352,train", "another,1,1,test"]
+    with pytest.raises(InputError, match=r"splits=mimic needs mimic-cxr-2\.0\.0-split\.csv"):
+        open_source(address(tree, "&splits=mimic"))
+    files.table("mimic/mimic-cxr-2.0.0-split.csv", "dicom_id,study_id,subject_id,split", rows)
+    assert [study.split for study in open_source(address(tree, "&splits=mimic"))] == ["validate", "train"]
+    assert list(open_source(address(tree, "&splits=mimic&split=train")).ids) == [SECOND]
+    assert list(open_source(address(tree, "&splits=mimic&split=val")).ids) == [FIRST]
+    assert [study.split for study in open_source(address(tree))] == [None, None]
 
 
 def test_gaze_is_where_and_as_long_as_was_looked(tree: Path) -> None:

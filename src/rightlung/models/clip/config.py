@@ -16,6 +16,7 @@ from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
 from rightlung.models.encoders.configured import check_losses
 from rightlung.models.encoders.image import ImageKind, ImagePooling
 from rightlung.models.encoders.text import TextPooling
+from rightlung.models.mixing import MixingConfig
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class ClipConfig:
       (``cropped``); the paper of ChEX compares both (supp. E.4).
     - ``losses``: names in ``loss_types``. In training, they are those of the recipe.
     - ``duplicate_texts``: a text with the same words as the image's own is a ``negative`` (CLIP), or is ignored.
+    - ``mixing``: settings of the losses that mix images or embeddings (`rightlung.models.mixing`).
     - ``save_dtype``: the number format of saved matrices; vectors are saved in float32.
     """
 
@@ -63,6 +65,7 @@ class ClipConfig:
     regions: Literal["pooled", "cropped"] = "pooled"
     losses: tuple[str, ...] = ("contrastive",)
     duplicate_texts: Literal["negative", "ignore"] = "negative"
+    mixing: MixingConfig = field(default_factory=MixingConfig)
     save_dtype: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:

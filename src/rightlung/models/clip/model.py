@@ -23,6 +23,7 @@ from rightlung.models.clip.config import ClipConfig
 from rightlung.models.clip.losses import LOSSES, ClipLossInputs
 from rightlung.models.dual_encoder import DualEncoder, paired_scores
 from rightlung.models.inputs import Images, Phrases, as_list, as_pairs, phrase_texts
+from rightlung.scoring.nearest import nearest
 
 
 class Clip(DualEncoder):
@@ -120,13 +121,14 @@ class Clip(DualEncoder):
 
     def retrieve_texts(self, images: Images, texts: Sequence[str], count: int | None = None) -> NDArray[np.intp]:
         """Return the indices of the texts most similar to each image, (images, count), the best first."""
-        return _best(self.similarity(images, texts).global_similarity, count)
+        return _best(self.encode_image(images), self.encode_text(texts), count)
 
     def retrieve_images(self, texts: str | Sequence[str], images: Images, count: int | None = None) -> NDArray[np.intp]:
         """Return the indices of the images most similar to each text, (texts, count), the best first."""
-        return _best(self.similarity(images, texts).global_similarity.T, count)
+        return _best(self.encode_text(texts), self.encode_image(images), count)
 
 
-def _best(similarity: NDArray[np.float32], count: int | None) -> NDArray[np.intp]:
-    """Return the columns of each row from the most similar to the least, at most ``count``; ties keep their order."""
-    return np.argsort(-similarity, axis=1, kind="stable")[:, :count]
+def _best(queries: NDArray[np.float32], candidates: NDArray[np.float32], count: int | None) -> NDArray[np.intp]:
+    """Return the candidates of each query from the most similar to the least, at most ``count``."""
+    most = len(candidates) if count is None else min(count, len(candidates))
+    return nearest(queries, candidates, most)[0]

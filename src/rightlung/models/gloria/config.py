@@ -13,6 +13,7 @@ from rightlung.core.errors import InputError
 from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
 from rightlung.models.encoders.configured import check_losses
 from rightlung.models.gloria.losses import LOSSES
+from rightlung.models.mixing import MixingConfig
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class GloriaConfig:
     - ``contrastive_hard_negatives``: add the texts with "left" and "right" exchanged as negatives to the contrastive
       losses.
     - ``duplicate_texts``: a text with the same words as the image's own is a ``negative`` (both papers), or is ignored.
+    - ``mixing``: settings of the losses that mix images or embeddings (`rightlung.models.mixing`).
     - ``compile``: use `torch.compile` for the local loss; faster on a GPU, same results.
     - ``save_dtype``: the number format of saved matrices; vectors are saved in float32.
     """
@@ -77,6 +79,7 @@ class GloriaConfig:
     contrastive_hard_negatives: bool = False
     duplicate_texts: Literal["negative", "ignore"] = "negative"
     compile: bool = False
+    mixing: MixingConfig = field(default_factory=MixingConfig)
     save_dtype: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:

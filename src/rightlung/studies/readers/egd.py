@@ -51,8 +51,8 @@ _SAMPLE_SECONDS = 1 / 60
 class EgdSource(MimicBasedSource):
     """Images with a radiologist's dictation and gaze; ``gaze=samples`` uses every sample instead of fixations."""
 
-    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "gaze")
-    index_options: ClassVar[tuple[str, ...]] = ("images", "gaze")
+    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "gaze", "splits")
+    index_options: ClassVar[tuple[str, ...]] = ("images", "gaze", "splits")
     columns: ClassVar[Mapping[str, Any]] = columns(
         "age_range", "indication", "chexpert", "labels", "regions",
         height="int32", width="int32", looked=pa.list_(pa.float32()),
@@ -63,7 +63,8 @@ class EgdSource(MimicBasedSource):
         self.images = self.find_images(self.root)
         self._sheet, self._gaze = self.needed("master_sheet.csv"), self.needed(gaze)
         self._boxes = self.find("bounding_boxes.csv")
-        return present(self._sheet, self._gaze, self._boxes, find_metadata(self.images), self.images)
+        self._split_table = self.find_split_table()
+        return present(self._sheet, self._gaze, self._boxes, self._split_table, find_metadata(self.images), self.images)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings(CHEXPERT)}
@@ -71,6 +72,7 @@ class EgdSource(MimicBasedSource):
         sizes = self.read_sizes(log, wanted)
         looked = self._read_gaze(log)
         boxes = grouped(self._read_boxes(log))
+        splits = self.read_splits(log, self._split_table, wanted)
 
         def parse(row: TableRow) -> Mapping[str, Any]:
             dicom, exam, patient = row.identifier("dicom_id"), row.identifier("study_id"), row.identifier("patient_id")
@@ -91,6 +93,7 @@ class EgdSource(MimicBasedSource):
             said = {label: row.whole(column, -1, 1) for column, label in chexpert.items()}
             return {
                 **about,
+                "split": splits.get(dicom),
                 "sex": row.text("gender") or None,
                 "age_range": row.text("anchor_age") or None,
                 "indication": row.text("cxr_exam_indication") or None,

@@ -21,6 +21,7 @@ from rightlung.studies.headers import read_header
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource
 from rightlung.studies.storage import RandomAccessFile
+from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import FileImage, check_folder, find_optional, read_tree_file
 from rightlung.studies.zips import Member, members, read_member
 
@@ -131,6 +132,15 @@ class MimicBasedSource(DatasetSource):
         if found is None:
             raise InputError(f"{self.address}: splits=mimic needs {SPLIT}(.gz) in {self.images.parent}")
         return found
+
+    def read_splits(self, log: BuildLog, table: Path | None, wanted: Container[str]) -> dict[str, str]:
+        """Return MIMIC's split (``train``, ``validate``, ``test``) of each of the wanted images."""
+
+        def parse(row: TableRow) -> tuple[str, str] | None:
+            name = row.required("dicom_id")
+            return (name, row.required("split")) if name in wanted else None
+
+        return dict(self.read(log, table, ("dicom_id", "split"), parse))
 
     def read_sizes(self, log: BuildLog, wanted: Container[str] | None = None) -> dict[str, Size]:
         """Return height and width of the original images by id, from MIMIC's metadata."""
