@@ -179,19 +179,24 @@ class Measurements:
 
     def _training_table(self) -> Table:
         lines = []
-        for model in self.measured.models:
-            if not (training := model.training):
-                continue
+        trained = [(model, model.training) for model in self.measured.models if model.training]
+        validated = any(curve(training) for _, training in trained)
+        for model, training in trained:
             counts = [_count(training.get(name)) for name in ("steps", "images", "seconds")]
             points = curve(training)
             first_to_last = f"{points[0][1]:.3g} to {points[-1][1]:.3g}" if len(points) > 1 else ""
-            texts = [Cell(str(training.get("device") or "–")), Cell(how_it_ended(training))]
+            device = Cell(str(training.get("device") or "–"))
+            ended = [Cell(how_it_ended(training)), Cell("", first_to_last, points, curve=points)] if validated else []
             seed = Cell("–" if model.seed is None else str(model.seed))
-            lines.append([Cell(model.label), seed, *counts, *texts, Cell("", first_to_last, points, curve=points)])
+            lines.append([Cell(model.label), seed, *counts, device, *ended])
         columns = [
             Column("model", "text"), Column("seed", "text"), Column("steps"), Column("images"), Column("seconds"),
-            Column("device", "text"), Column("end of training", "text"), Column("validation loss over steps", "curve"),
+            Column("device", "text"),
         ]  # fmt: skip
+        if not validated:
+            caption = "No run was validated, so these do not show whether training had converged."
+            return Table("training", "Training", caption, columns, lines, stars(self.measured.models))
+        columns += [Column("end of training", "text"), Column("validation loss over steps", "curve")]
         caption = (
             "A run that stopped before a plateau was limited by its budget. Flat at the end is weak evidence of "
             "convergence, because a cosine schedule flattens nearly every curve. Past the minimum: the final loss is "

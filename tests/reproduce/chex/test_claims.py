@@ -42,4 +42,6 @@ def test_what_was_not_asked_is_not_judged() -> None:
     assert compare(rows()[["patient", "study", "finding", "place", "query", "giou"]].iloc[:1], SETTINGS) == []
     table = claims_table("ChEX", compare(rows(), SETTINGS))
     assert [row[3].text for row in table.rows] == ["holds", "does not hold", "no difference shown"]
+    assert table.rows[1][1].text == "gIoU with the finding: coarse hint − no hint"
+    assert not any("_" in row[1].text for row in table.rows)  # words, not names of columns
     assert len({(claim.measure, claim.first, claim.second) for claim in CLAIMS}) == len(CLAIMS)

@@ -27,6 +27,14 @@ from rightlung.results.estimator import Estimator
 if TYPE_CHECKING:
     import pandas as pd
 
+MEASURES = {
+    "giou": "gIoU with the finding",
+    "relative_other": "gIoU with the finding minus that with the other side",
+    "relative_opposite": "gIoU with the finding minus that with the opposite region",
+    "queried": "finding that was asked for",
+    "non_queried": "other findings in the description",
+}
+"""The measures of claims, in words."""
 BOX_OF_A_FINDING = ["patient", "study", "finding", "place"]
 
 
@@ -90,7 +98,7 @@ def claims_table(label: str, judged: Sequence[tuple[QueryClaim, Comparison]]) ->
     """Return the table of verdicts."""
     lines = [
         [
-            Cell(claim.text, claim.where), Cell(f"{claim.measure}: {claim.first} − {claim.second}"),
+            Cell(claim.text, claim.where), Cell(f"{MEASURES[claim.measure]}: {claim.first} − {claim.second}"),
             Cell(span(found, signed=True, brief=True), value=found.as_json()), Cell(claim.verdict(found), strong=True),
         ]
         for claim, found in judged
@@ -98,7 +106,6 @@ def claims_table(label: str, judged: Sequence[tuple[QueryClaim, Comparison]]) ->
     columns = [Column("claim", "text"), Column("compared", "text"), Column("difference"), Column("verdict", "text")]
     caption = (
         f"Paired differences of {label} over the boxes of findings, with intervals over patients; judged after "
-        "Holm's correction for all of them. relative: gIoU with the finding minus that with the other side; queried, "
-        "non_queried: findings in descriptions."
+        "Holm's correction for all of them."
     )
     return Table("claims", "Claims about interactive questions", caption, columns, lines)

@@ -24,9 +24,7 @@ from rightlung.results.estimate import Estimate
 BY_FINDING = "f1 "
 """Begins the name of a column with the F1 of one observation, as in ``published.yaml``."""
 BOXES = "Boxes: non-maximum suppression at an IoU of 0.25, as in the paper, but not scaled."
-BEST_OF = (
-    "The best model of a kind is chosen for each figure, as in the paper; hover to see which. Tables 7 to 14 have all."
-)
+BEST_OF = "The best model of a kind is chosen for each figure, as in the paper. Tables 7 to 14 have all."
 DATA_SETS = "The paper's data sets: MS-CXR (SG, RC and RE of findings), VinDr-CXR (OD), CIG (RC, RE), MIMIC-CXR (RG)."
 TEXTS = "Texts are labelled by rules (the paper: CheXbert). METEOR needs Java; without it the value is missing."
 
