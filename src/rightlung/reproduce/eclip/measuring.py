@@ -147,7 +147,8 @@ def _retrieval(model: Any, source: Source, targets: Targets, folder: Path) -> Em
 
 def _temperature(model: Any) -> float | None:
     """Return what the model divides cosines by in its loss; a GLoRIA has several such numbers, all constant."""
-    return 1 / float(model.scale.detach()) if hasattr(model, "scale") else None
+    scale = getattr(model, "scale", None)
+    return None if scale is None else 1 / float(scale.detach() if hasattr(scale, "detach") else scale)
 
 
 def _probes(model: Any, embedded: Embedded, prepared: PreparedStudies, folder: Path) -> None:
