@@ -116,11 +116,15 @@ def _of_hosts() -> Iterator[PairClaim]:
 def _of_tied() -> Iterator[PairClaim]:
     for host in ("clip", "gloria"):
         who, tied = HOSTS[host], f"{host}-tied"
-        yield PairClaim("aim", f"{who} + tied points at least 5 points better.", tied, host, POINTING, True, "much higher")
+        yield PairClaim(
+            "aim", f"{who} + tied points at least 5 points better.", tied, host, POINTING, True, "much higher"
+        )
         text = f"{who} + tied: zero-shot is no worse (interval above −1 point)."
         yield PairClaim("aim", text, tied, host, AUROC, True, "no worse")
     for control, maps in (("tied-random", "random fixations"), ("tied-ones", "maps of ones")):
-        yield PairClaim("aim, control", f"CLIP + tied points better than with {maps}.", "clip-tied", control, POINTING, True)
+        yield PairClaim(
+            "aim, control", f"CLIP + tied points better than with {maps}.", "clip-tied", control, POINTING, True
+        )
 
 
 CLAIMS: tuple[PairClaim, ...] = (

@@ -1,4 +1,4 @@
-"""Differences of two variants, over their seeds: of the measures in task files, of geometry, of reliance on a shortcut."""
+"""Differences of two variants over their seeds: measures in task files, geometry, and reliance on a shortcut."""
 
 from __future__ import annotations
 

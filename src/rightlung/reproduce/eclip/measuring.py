@@ -251,7 +251,9 @@ def _shortcut(model: Any, folder: Path) -> None:
         source = open_source(f"phantom?count={SHORTCUT_STUDIES}&seed=19&size=128&shortcut={SHORTCUT}={strength}")
         with TemporaryDirectory() as place:
             kept, targets = prepare_studies(source, Path(place), replace(protocol, rules=("exact",), pixels=32))
-            asked = answers(model, kept, queries=("image", "reports"), method="embed", batch_size=IMAGES_AT_ONCE, boxes=None)
+            asked = answers(
+                model, kept, queries=("image", "reports"), method="embed", batch_size=IMAGES_AT_ONCE, boxes=None
+            )
             found = _embedded(asked)
             classifier = PromptClassifier(_Encoded(model, found.images), prompt_ensemble(["pneumonia"]))
             rows = _classified(classifier, found.studies, ["pneumonia"])

@@ -100,7 +100,7 @@ def _table_1() -> Iterator[Variant]:
         whole = host not in _ENCODERS
         methods = METHODS | (RELEASED if host == "clip" else {})
         for method, (label, note) in methods.items():
-            if not whole and method not in ONE_SEED or (host, method) == ("gloria", "naive-plain"):
+            if (not whole and method not in ONE_SEED) or (host, method) == ("gloria", "naive-plain"):
                 continue
             recipe, changes = _recipe(host, method)
             slug, name = f"{host}-{method}".strip("-"), f"{title} {label}".strip()
