@@ -10,6 +10,8 @@ import torch
 
 from rightlung import open_source
 from rightlung.models.kinds import class_of
+from rightlung.phantom.truth import known_findings
+from rightlung.reproduce.eclip.measuring import SELECTIONS
 from rightlung.reproduce.eclip.variants import ANNOTATED, MAPS, VARIANTS, expert_slug
 from rightlung.reproduce.plan import Plan, recipes_of
 from rightlung.reproduce.published import published_in
@@ -65,7 +67,9 @@ def test_maps_differ_in_nothing_else() -> None:
 
 def test_runs_with_maps_share_one_cache_and_all_share_the_main_one(tmp_path: Path) -> None:
     """Otherwise maps would be made many times."""
-    main, maps, counted = set(), set(), {}
+    main: set[Path] = set()
+    maps: set[Path] = set()
+    counted: dict[int | None, set[Path]] = {}
     for variant in VARIANTS:
         *_, recipe = recipes_of(PLAN, Job(variant, 1)).values()
         if variant.slug.startswith("shortcut-"):
@@ -102,6 +106,13 @@ def test_every_step_of_a_quick_run_is_an_expert_step() -> None:
     for variant in VARIANTS:
         *_, recipe = recipes_of(Plan("eclip", Path("out"), quick=True), Job(variant, 1)).values()
         assert all(entry.probability == 1.0 for entry in recipe.data.train)
+
+
+def test_synthetic_studies_have_all_classes_of_the_selections() -> None:
+    """A class without studies would leave out its whole selection."""
+    for selection in SELECTIONS.values():
+        assert {*selection.classes} <= {*known_findings()}
+    assert len(SELECTIONS["12x"].classes) == 12
 
 
 def test_the_last_step_of_the_ablation_is_eclip() -> None:

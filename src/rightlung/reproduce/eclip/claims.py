@@ -105,8 +105,8 @@ def _of_hosts() -> Iterator[PairClaim]:
             ("expert images help more than m³-mix", "expert", "m3"),
         ]
         for text, first, second in pairs:
-            names = (f"{host}-{one}".strip("-") for one in (first, second))
-            yield PairClaim("Table 1", f"{title}: {text}.", *names, ACCURACY)
+            other = f"{host}-{second}".strip("-")
+            yield PairClaim("Table 1", f"{title}: {text}.", f"{host}-{first}", other, ACCURACY)
         yield PairClaim("Table 1", f"{title}: expert images help.", f"{host}-expert", host, AUROC)
     for host, title in HOSTS.items():
         if host not in ("clip", "gloria"):
@@ -176,9 +176,9 @@ def judge(files: TaskFiles, claims: Sequence[PairClaim] = CLAIMS) -> list[Judged
     family = [place for place, one in enumerate(found) if one.enough]
     adjusted = holm(np.array([found[place].found.p for place in family])).tolist() if family else []
     for place, p in zip(family, adjusted, strict=True):
-        one = found[place]
-        shown = one.found.shown and p < 1 - LEVEL
-        found[place] = replace(one, found=replace(one.found, p_adjusted=p, shown=shown))
+        tested = found[place].found
+        shown = tested.shown and p < 1 - LEVEL
+        found[place] = replace(found[place], found=replace(tested, p_adjusted=p, shown=shown))
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rightlung.reproduce.eclip.measuring import BY_CHANCE, EMBEDDINGS, PLANTED, Embedded, distinct
 from rightlung.reproduce.task_files import TaskFiles
@@ -100,8 +101,8 @@ class KeptGeometry:
     """The geometry of pairs of embeddings (n, dimension) as functions of how often each pair is drawn."""
 
     patients: Sequence[str]
-    images: Floats = field(repr=False)  # type: ignore[assignment]
-    texts: Floats = field(repr=False)  # type: ignore[assignment]
+    images: ArrayLike = field(repr=False)
+    texts: ArrayLike = field(repr=False)
 
     @cached_property
     def levels(self) -> Mapping[str, tuple[Levels, int]]:

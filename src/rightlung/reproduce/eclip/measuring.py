@@ -25,7 +25,7 @@ from rightlung.core.files import write_json, write_whole
 from rightlung.core.keyed import key_uniform
 from rightlung.core.progress import Progress
 from rightlung.measuring import Protocol, Targets, find_protocol, measure, prepare_studies, write_instances
-from rightlung.measuring.selections import find_selection, select
+from rightlung.measuring.selections import Selection, find_selection, select
 from rightlung.models.base import Embedder
 from rightlung.models.eclip.model import Eclip, EclipGloria
 from rightlung.models.probe import LinearProbe, ProbeSettings, fit_probe
@@ -43,12 +43,16 @@ FINDINGS = (
     "pleural effusion", "pleural thickening", "pneumonia", "pneumothorax",
 )  # fmt: skip
 """The findings that every model is asked for."""
+_FOURTEEN = find_selection("14x1").classes
+NOT_SIMULATED = ("infiltration", "fibrosis")
 SELECTIONS = {
     "5x": replace(find_selection("5x1"), name="5xN", per_class=None),
-    "14x": replace(find_selection("14x1"), name="14xN", per_class=None),
+    "12x": Selection("12xN", tuple(name for name in _FOURTEEN if name not in NOT_SIMULATED)),
     "pneumonia": find_selection("pneumonia"),
 }
-"""Images that show one class alone, as many as the rarest class has: counterparts of 5×200, 14×100 and RSNA."""
+"""Images that show one class alone, as many as the rarest class has: counterparts of 5×200, 14×100 and RSNA.
+
+Synthetic studies have 12 of the 14 classes."""
 SHARES = (0.01, 0.1, 1.0)
 """Of the patients whose labels a probe learns from."""
 PROBED = ("clip", "clip-m3", "clip-expert", "clip-tied", "gloria", "gloria-expert")
@@ -161,7 +165,7 @@ class Embedded:
     def read(cls, path: Path) -> tuple[Embedded, dict[str, NDArray[np.float32]]]:
         """Return what `keep` wrote."""
         with safe_open(path, "numpy") as file:
-            about, tables = file.metadata(), {name: np.float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+            about, tables = file.metadata(), {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
         expert = dict(zip(json.loads(about["expert"]), tables.get("expert", ()), strict=True))
         return cls(json.loads(about["studies"]), tables["images"], tables["texts"]), expert
 
@@ -180,9 +184,9 @@ def _expert_embeddings(model: Any, source: Source, studies: Sequence[str]) -> di
         return {}
     original = open_source(source.address)  # what is prepared has no gaze
     read = [original.study(study) for study in studies]
-    looked = [study for study in read if study.gaze is not None]
-    vectors = model.encode_image([study.image for study in looked], maps=[study.gaze for study in looked])
-    return {study.id: vector for study, vector in zip(looked, vectors, strict=True)}
+    looked = {study.id: (study.image, study.gaze) for study in read if study.gaze is not None}
+    vectors = model.encode_image([image for image, _ in looked.values()], maps=[gaze for _, gaze in looked.values()])
+    return dict(zip(looked, vectors, strict=True))
 
 
 def _retrieval(model: Any, source: Source, targets: Targets, folder: Path) -> Embedded:

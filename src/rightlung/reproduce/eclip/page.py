@@ -52,17 +52,17 @@ OTHER_DATA = (
     "Everything here is measured on synthetic studies with small models, and gaze is simulated. The paper trained on "
     "MIMIC-CXR with the gaze of one radiologist on 1,080 studies. Compare the direction of effects, not values."
 )
-FOURTEEN: Place = ("14x", "class_accuracy")
+TWELVE: Place = ("12x", "class_accuracy")
 PNEUMONIA: Place = ("pneumonia", "class_accuracy")
 COLUMNS: Mapping[Place, str] = {
-    ACCURACY: "accuracy, 5 classes", FOURTEEN: "14 classes", PNEUMONIA: "pneumonia", AUROC: "zero-shot AUROC",
+    ACCURACY: "accuracy, 5 classes", TWELVE: "12 classes", PNEUMONIA: "pneumonia", AUROC: "zero-shot AUROC",
     POINTING: "pointing",
 }  # fmt: skip
 F1: Mapping[Place, str] = {
-    ("5x", "class_macro_f1"): "macro-F1, 5 classes", ("14x", "class_macro_f1"): "14 classes",
+    ("5x", "class_macro_f1"): "macro-F1, 5 classes", ("12x", "class_macro_f1"): "12 classes",
     ("pneumonia", "class_macro_f1"): "pneumonia",
 }  # fmt: skip
-PAPERS = {"5x": "chexpert-5x200", "14x": "cxr-14x100", "pneumonia": "rsna"}
+PAPERS = {"5x": "chexpert-5x200", "12x": "cxr-14x100", "pneumonia": "rsna"}
 """The paper's data sets whose figures stand next to ours."""
 PRIOR, PRIOR_LABEL = "prior", "location prior (never sees an image)"
 WAYS = dict(zip(DIRECTIONS, ("reports by images", "images by reports"), strict=True))
@@ -158,7 +158,7 @@ class EclipPage:
         for host in hosts:
             caption = (
                 "Zero-shot classification and pointing on exact masks, in percent; differences are paired. Accuracy by "
-                "chance: 20, 7.1 and 50 %."
+                "chance: 20, 8.3 and 50 %."
             )
             yield from self.table(
                 f"t1-{host}", f"Table 1: {HOSTS[host]}", caption, self._rows_of(host), minus=host, papers="benchmark",
@@ -242,7 +242,7 @@ class EclipPage:
         rows = {"clip": "CLIP"} | {f"ablation-{slug}": name for slug, (name, _) in ABLATION.items()}
         rows |= {"map-random": "random, M, C, P", "clip-expert": "attention, E, M, C, P", PRIOR: PRIOR_LABEL}
         columns = {
-            ("5x", "class_macro_f1"): "macro-F1, 5 classes", ("14x", "class_macro_f1"): "14 classes",
+            ("5x", "class_macro_f1"): "macro-F1, 5 classes", ("12x", "class_macro_f1"): "12 classes",
             AUROC: "zero-shot AUROC", POINTING: "pointing",
         }  # fmt: skip
         caption = "E: expert images, M: mixup, C: curriculum, P: priming. In percent. The paper's encoder is a Swin-T."
@@ -373,8 +373,10 @@ def _findings(judged: Sequence[Judged]) -> list[str]:
     for some, whose in ((of_paper, "the paper's"), (ours, "our")):
         if some:
             holding, unclear = (sum(one.verdict == verdict for one in some) for verdict in (HOLDS, NOT_SHOWN))
+            few = sum(not one.enough for one in some)
             sentences.append(
-                f"Of {whose} {len(some)} claims, {holding} hold here; for {unclear} no difference is shown."
+                f"Of {whose} {len(some)} claims, {holding} hold here; for {unclear} no difference is shown; {few} have "
+                "too few seeds to be judged."
             )
     return [" ".join(sentences)] if sentences else []
 
