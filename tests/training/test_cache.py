@@ -18,6 +18,7 @@ from rightlung.training.cache import DiskCache
 from rightlung.training.datasets import CachedDataset, LoadOptions, PhantomDataset
 from rightlung.training.recipe import DataEntry
 from rightlung.training.targets.base import RaggedTensor
+from rightlung.training.targets.expert import ExpertTargets
 from rightlung.training.targets.phrases import PhraseTargets, union_masks
 from rightlung.training.targets.regions import RegionTargets
 from tests.training.test_batches import DATA, opened
@@ -237,3 +238,16 @@ def test_some_of_the_studies_keep_their_images_and_masks(cached: CachedDataset) 
     assert torch.equal(found, wanted)
     assert found.any()
     assert len(some) == 2
+
+
+def test_what_a_target_adds_does_not_depend_on_who_wrote_the_cache(tmp_path: Path) -> None:
+    """Entries without a map share the folder of runs without expert targets, which know nothing of them."""
+    for builders in ([], [ExpertTargets()]):
+        entry = DataEntry(source="phantom?count=6&seed=11", cached_studies=5, added_images=2, expert_map="none")
+        options = LoadOptions(entry, 64, 16, builders, CPU, 0)
+        disk = DiskCache(tmp_path, open_source(entry.source), 5, options)
+        found = disk.read(CPU)
+        if found is None:
+            disk.write(PhantomDataset(open_source(entry.source), options).cached(5, lambda _: None))
+    assert found is not None
+    assert found.available_targets == {"expert"}

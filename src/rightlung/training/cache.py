@@ -23,7 +23,7 @@ from rightlung.models.replacing import replaced
 from rightlung.studies.sources import Source
 from rightlung.training.annotations import StudyAnnotations
 from rightlung.training.datasets import CachedDataset, LoadedStudies, LoadOptions
-from rightlung.training.targets.base import Column, RaggedTensor
+from rightlung.training.targets.base import Column, RaggedTensor, TargetBuilder
 
 FORMAT = 2
 """Changes with what is stored, so that older folders are not read."""
@@ -35,7 +35,9 @@ class DiskCache:
 
     def __init__(self, folder: str | Path, source: Source, count: int, options: LoadOptions) -> None:
         ids = hashlib.blake2b("\n".join(source.ids[:count]).encode("utf-8", "surrogatepass")).hexdigest()
-        targets = [(one.name, asdict(one)) for one in options.builders_to_run]  # type: ignore[call-overload]
+        looked_for = {one.name for one in options.builders if one.name not in _in_every_study(options)}
+        wanted = {one.name for one in options.builders_to_run} | looked_for
+        targets = [(one.name, asdict(one)) for one in options.builders if one.name in wanted]  # type: ignore[call-overload]
         made = json.dumps(
             [
                 FORMAT,
@@ -49,13 +51,14 @@ class DiskCache:
                 targets,
             ]
         )
+        self.everywhere = _in_every_study(options)
         self.path = Path(folder) / hashlib.blake2b(made.encode(), digest_size=10).hexdigest()
 
     def read(self, device: torch.device) -> CachedDataset | None:
         """Return the data set if it is there."""
         if not self.path.is_dir():
             return None
-        return _read(self.path, self.path.stat().st_mtime_ns, str(device))
+        return _read(self.path, self.path.stat().st_mtime_ns, str(device), self.everywhere)
 
     def write(self, data: CachedDataset) -> None:
         """Write a data set, whole or not at all; two processes that do so write the same."""
@@ -66,7 +69,7 @@ class DiskCache:
             "columns": {name: column for name, column in data.loaded.columns.items() if name not in rows},
             "rows": {name: list(column.counts) for name, column in rows.items()},
             "grid": data.loaded.grid,
-            "available_targets": sorted(data.available_targets),
+            "available_targets": sorted(data.available_targets - self.everywhere),
             "problems": list(data.problems),
         }
         try:
@@ -77,8 +80,14 @@ class DiskCache:
             raise OutputError(f"{self.path}: the studies cannot be cached ({error.strerror or error})") from None
 
 
+def _in_every_study(options: LoadOptions) -> frozenset[str]:
+    """Return the targets that every study has. They are not stored: runs with other targets share the folder."""
+    own = (one for one in options.builders if type(one).available_in is TargetBuilder.available_in)
+    return frozenset(one.name for one in own)
+
+
 @lru_cache(maxsize=1)  # the stages of a run read the same studies one after the other
-def _read(path: Path, written_at: int, device: str) -> CachedDataset:
+def _read(path: Path, written_at: int, device: str, everywhere: frozenset[str]) -> CachedDataset:
     try:
         tensors = load_file(path / _TENSORS, device=device)
         known = json.loads((path / _VALUES).read_text(encoding="utf-8"))
@@ -89,6 +98,6 @@ def _read(path: Path, written_at: int, device: str) -> CachedDataset:
             if (count := len(column.counts if isinstance(column, RaggedTensor) else column)) != len(annotations):
                 raise ValueError(f"{name} has {count} studies and not {len(annotations)}")
         loaded = LoadedStudies(tensors["images"], known["grid"], columns)
-        return CachedDataset(loaded, annotations, known["available_targets"], known["problems"])
+        return CachedDataset(loaded, annotations, everywhere | set(known["available_targets"]), known["problems"])
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: the cached studies cannot be read ({error}); remove the folder") from None

@@ -6,16 +6,17 @@ Each becomes a table of instances in the folder of the model. No map of an exper
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from rightlung.asking import answers
@@ -24,15 +25,16 @@ from rightlung.core.files import write_json, write_whole
 from rightlung.core.keyed import key_uniform
 from rightlung.core.progress import Progress
 from rightlung.measuring import Protocol, Targets, find_protocol, measure, prepare_studies, write_instances
-from rightlung.measuring.selections import find_selection, select
+from rightlung.measuring.selections import Selection, find_selection, select
 from rightlung.models.base import Embedder
+from rightlung.models.eclip.model import Eclip, EclipGloria
 from rightlung.models.probe import LinearProbe, ProbeSettings, fit_probe
 from rightlung.models.zero_shot import PromptClassifier, prompt_ensemble
-from rightlung.predictions import Prediction
+from rightlung.predictions import IMAGE_QUERY, Batch, Prediction
 from rightlung.reproduce.eclip.variants import SHORTCUT, STRENGTH
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.scoring.geometry import geometry
-from rightlung.scoring.text_retrieval import TextPool
+from rightlung.scoring.text_retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE, TextPool
 from rightlung.studies import open_source
 from rightlung.studies.sources import Source
 
@@ -41,16 +43,26 @@ FINDINGS = (
     "pleural effusion", "pleural thickening", "pneumonia", "pneumothorax",
 )  # fmt: skip
 """The findings that every model is asked for."""
+_FOURTEEN = find_selection("14x1").classes
+NOT_SIMULATED = ("infiltration", "fibrosis")
 SELECTIONS = {
     "5x": replace(find_selection("5x1"), name="5xN", per_class=None),
+    "12x": Selection("12xN", tuple(name for name in _FOURTEEN if name not in NOT_SIMULATED)),
     "pneumonia": find_selection("pneumonia"),
 }
-"""Images that show one class alone, as many as the rarest class has: the counterparts of CheXpert 5×200 and RSNA."""
+"""Images that show one class alone, as many as the rarest class has: counterparts of 5×200, 14×100 and RSNA.
+
+Synthetic studies have 12 of the 14 classes."""
 SHARES = (0.01, 0.1, 1.0)
 """Of the patients whose labels a probe learns from."""
 PROBED = ("clip", "clip-m3", "clip-expert", "clip-tied", "gloria", "gloria-expert")
 EMBEDDED = ("clip", "clip-expert")
-"""Runs whose embeddings are kept, for the UMAP."""
+"""Variants whose embeddings are kept, for their geometry and for the UMAP."""
+GROUPS = ("no finding", "cardiomegaly", "atelectasis", "lung opacity")
+"""The groups of Figure 2: studies with one of these labels alone."""
+EMBEDDINGS = "embeddings.safetensors"
+WITH_EXPERTS = (Eclip, EclipGloria)
+DIRECTIONS = (IMAGE_TO_TEXT, TEXT_TO_IMAGE)
 BY_CHANCE, PLANTED = "shortcut-by-chance", "shortcut-planted"
 SHORTCUT_STUDIES = 600
 IMAGES_AT_ONCE = 256
@@ -62,12 +74,13 @@ def ask_more(model: object, predictions: Path, prepared: PreparedStudies, folder
         return
     folder.mkdir(parents=True, exist_ok=True)
     source, targets, variant = prepared.source, prepared.targets, folder.name.partition("-seed")[0]
-    progress(f"{folder.name}: zero-shot", 0, 4)
-    _zero_shot(model, source, targets, folder)
-    progress(f"{folder.name}: retrieval", 1, 4)
+    progress(f"{folder.name}: retrieval", 0, 4)
     embedded = _retrieval(model, source, targets, folder)
-    if folder.name in EMBEDDED:
-        embedded.keep(folder / "embeddings.safetensors")
+    if variant in EMBEDDED:
+        chosen = [study for study in embedded.studies if group_of(targets.labels[study].findings)]
+        embedded.keep(folder / EMBEDDINGS, _expert_embeddings(model, source, chosen))
+    progress(f"{folder.name}: zero-shot", 1, 4)
+    _zero_shot(model, embedded, targets, folder)
     if variant in PROBED:
         progress(f"{folder.name}: linear probes", 2, 4)
         _probes(model, embedded, prepared, folder)
@@ -82,15 +95,37 @@ def _write(folder: Path, name: str, rows: Iterable[Any], targets: Targets, proto
         write_instances(folder / f"{name}.parquet", table, applied, folder.name)
 
 
-def _classified(model: object, source: Source, findings: Sequence[str] = FINDINGS) -> list[Any]:
-    asked = partial(answers, queries=("image",), method="classify", batch_size=IMAGES_AT_ONCE)
-    return list(asked(model, source, findings=findings))
+class _Encoded:
+    """A model whose images are already encoded; it is asked for them by number."""
+
+    def __init__(self, model: Any, images: NDArray[np.float32]) -> None:
+        self.images, self.encode_text = images, model.encode_text
+
+    def encode_image(self, images: Sequence[Any]) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = self.images[list(images)]
+        return found
 
 
-def _zero_shot(model: Any, source: Source, targets: Targets, folder: Path) -> None:
+def _classified(classifier: Any, studies: Sequence[str], findings: Sequence[str]) -> list[Batch]:
+    """Return the scores of an `_Encoded` model's classifier for all studies."""
+    scores = np.asarray(classifier.classify(range(len(studies)), findings), np.float64)
+    kept = [name for name in findings if classifier.knows(name)]
+    columns = [place for place, name in enumerate(findings) if name in kept]
+    return [
+        Batch.of(
+            [
+                Prediction(study, IMAGE_QUERY, finding_scores=dict(zip(kept, row, strict=True)))
+                for study, row in zip(studies, scores[:, columns].tolist(), strict=True)
+            ]
+        )
+    ]
+
+
+def _zero_shot(model: Any, embedded: Embedded, targets: Targets, folder: Path) -> None:
     """Classify all images by prompts, and those of the selections."""
-    classes = dict.fromkeys((*FINDINGS, "no finding"))
-    rows = _classified(PromptClassifier(model, prompt_ensemble([*classes])), source, [*classes])
+    classes = [*dict.fromkeys((*FINDINGS, *(name for one in SELECTIONS.values() for name in one.classes)))]
+    classifier = PromptClassifier(_Encoded(model, embedded.images), prompt_ensemble(classes))
+    rows = _classified(classifier, embedded.studies, classes)
     _write(folder, "zero-shot", rows, _only(targets, FINDINGS), find_protocol("classification"))
     for name, selection in SELECTIONS.items():
         with suppress(InputError):  # few studies may lack a class
@@ -117,37 +152,79 @@ class Embedded:
     images: NDArray[np.float32] = field(repr=False)
     texts: NDArray[np.float32] = field(repr=False)
 
-    def keep(self, path: Path) -> None:
-        """Write them with half precision."""
-        half = {"images": self.images.astype(np.float16), "texts": self.texts.astype(np.float16)}
-        write_whole(path, lambda part: save_file(half, part, {"studies": json.dumps(self.studies)}))
+    def keep(self, path: Path, expert: Mapping[str, NDArray[np.float32]] | None = None) -> None:
+        """Write them with half precision, and the embeddings of some studies' expert images."""
+        tables = {"images": self.images, "texts": self.texts}
+        if expert:
+            tables["expert"] = np.array(list(expert.values()))
+        half = {name: table.astype(np.float16) for name, table in tables.items()}
+        about = {"studies": json.dumps(self.studies), "expert": json.dumps([*(expert or ())])}
+        write_whole(path, lambda part: save_file(half, part, about))
+
+    @classmethod
+    def read(cls, path: Path) -> tuple[Embedded, dict[str, NDArray[np.float32]]]:
+        """Return what `keep` wrote."""
+        with safe_open(path, "numpy") as file:
+            about, tables = file.metadata(), {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
+        expert = dict(zip(json.loads(about["expert"]), tables.get("expert", ()), strict=True))
+        return cls(json.loads(about["studies"]), tables["images"], tables["texts"]), expert
+
+
+def group_of(findings: Mapping[str, str]) -> str | None:
+    """Return the only one of the four `GROUPS` that a study belongs to. Atelectasis is an opacity, too."""
+    present = [name for name in GROUPS if findings.get(name) == "positive"]
+    if "atelectasis" in present:
+        present = [name for name in present if name != "lung opacity"]
+    return present[0] if len(present) == 1 else None
+
+
+def _expert_embeddings(model: Any, source: Source, studies: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+    """Return the embeddings of expert images with the studies' own gaze, for a figure; nothing for other models."""
+    if not isinstance(model, WITH_EXPERTS):
+        return {}
+    original = open_source(source.address)  # what is prepared has no gaze
+    read = [original.study(study) for study in studies]
+    looked = {study.id: (study.image, study.gaze) for study in read if study.gaze is not None}
+    vectors = model.encode_image([image for image, _ in looked.values()], maps=[gaze for _, gaze in looked.values()])
+    return dict(zip(looked, vectors, strict=True))
 
 
 def _retrieval(model: Any, source: Source, targets: Targets, folder: Path) -> Embedded:
-    """Measure retrieval and geometry, and return the embeddings."""
+    """Measure retrieval in both directions and geometry, and return the embeddings."""
     batches = list(
         answers(model, source, queries=("image", "reports"), method="embed", batch_size=IMAGES_AT_ONCE, boxes=None)
     )
-    _write(folder, "retrieval", batches, targets, find_protocol("retrieval"))
-    rows: list[Prediction] = [row for batch in batches for row in batch.predictions()]
-    images = {row.study: row.image_embedding for row in rows if row.image_embedding is not None}
-    texts = {row.study: row.text_embedding for row in rows if row.text_embedding is not None}
-    both = [study for study in images if study in texts]
-    found = Embedded(
-        both,
-        np.array([images[study] for study in both], np.float32),
-        np.array([texts[study] for study in both], np.float32),
-    )
-    reports = [str(targets.labels[study].report) for study in both]
-    _, first = np.unique(TextPool.of(reports).places(reports), return_index=True)  # distinct reports, see `geometry`
+    applied = find_protocol("retrieval").applied_to(targets)
+    ranks = measure(batches, targets, applied)
+    for direction in DIRECTIONS:
+        rows = ranks.filter(pc.equal(ranks["target"], direction))
+        write_instances(folder / f"{direction}.parquet", rows, applied, folder.name)
+    found = _embedded(batches)
+    first = distinct([str(targets.labels[study].report) for study in found.studies])
     measured = geometry(found.images[first], found.texts[first], _temperature(model))
     write_json(folder / "geometry.json", measured.as_json())
     return found
 
 
+def _embedded(batches: Iterable[Batch]) -> Embedded:
+    rows: list[Prediction] = [row for batch in batches for row in batch.predictions()]
+    images = {row.study: row.image_embedding for row in rows if row.image_embedding is not None}
+    texts = {row.study: row.text_embedding for row in rows if row.text_embedding is not None}
+    both = [study for study in images if study in texts]
+    vectors = (np.array([some[study] for study in both], np.float32) for some in (images, texts))
+    return Embedded(both, *vectors)
+
+
+def distinct(reports: Sequence[str]) -> NDArray[np.intp]:
+    """Return the place of the first study with each report: identical ones would raise the uniformity."""
+    _, first = np.unique(TextPool.of(reports).places(reports), return_index=True)
+    return first
+
+
 def _temperature(model: Any) -> float | None:
     """Return what the model divides cosines by in its loss; a GLoRIA has several such numbers, all constant."""
-    return 1 / float(model.scale.detach()) if hasattr(model, "scale") else None
+    scale = getattr(model, "scale", None)
+    return None if scale is None else 1 / float(scale.detach() if hasattr(scale, "detach") else scale)
 
 
 def _probes(model: Any, embedded: Embedded, prepared: PreparedStudies, folder: Path) -> None:
@@ -161,7 +238,7 @@ def _probes(model: Any, embedded: Embedded, prepared: PreparedStudies, folder: P
     for settings in (*(ProbeSettings(share=share) for share in SHARES), ProbeSettings("five-epochs")):
         with suppress(InputError):  # few studies may show no finding
             weights = fit_probe(embedded.images[taught], truth[taught], owners, FINDINGS, settings)
-            rows = _classified(LinearProbe(model, weights), prepared.source)
+            rows = _classified(LinearProbe(_Encoded(model, embedded.images), weights), studies, FINDINGS)
             name = f"{100 * settings.share:g}" if settings.protocol == "logistic" else settings.protocol
             protocol = replace(find_protocol("classification"), name="probe", resamples=250, labels=settings.sentence())
             _write(folder, f"probe-{name}", rows, measured, protocol)
@@ -173,10 +250,15 @@ def _label(polarity: str | None) -> float:
 
 def _shortcut(model: Any, folder: Path) -> None:
     """Score pneumonia where the planted word goes with it, and where it stands in half of all studies, by chance."""
-    classifier = PromptClassifier(model, prompt_ensemble(["pneumonia"]))
     protocol = find_protocol("classification")
     for name, strength in ((BY_CHANCE, 0), (PLANTED, STRENGTH)):
         source = open_source(f"phantom?count={SHORTCUT_STUDIES}&seed=19&size=128&shortcut={SHORTCUT}={strength}")
         with TemporaryDirectory() as place:
             kept, targets = prepare_studies(source, Path(place), replace(protocol, rules=("exact",), pixels=32))
-            _write(folder, name, _classified(classifier, kept, ["pneumonia"]), _only(targets, ["pneumonia"]), protocol)
+            asked = answers(
+                model, kept, queries=("image", "reports"), method="embed", batch_size=IMAGES_AT_ONCE, boxes=None
+            )
+            found = _embedded(asked)
+            classifier = PromptClassifier(_Encoded(model, found.images), prompt_ensemble(["pneumonia"]))
+            rows = _classified(classifier, found.studies, ["pneumonia"])
+            _write(folder, name, rows, _only(targets, ["pneumonia"]), protocol)

@@ -6,8 +6,10 @@ All variants of a seed see the same main batches and start from the same weights
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rightlung.reproduce.variants import QUICK_POOLS, Group, Job, Variant
+from rightlung.training.recipe_file import read_stages
 
 METHODS = {
     "": ("", "the host alone"),
@@ -21,9 +23,11 @@ METHODS = {
 }
 """The rows of Table 1, for each host: label and note. The published table has neither of the controls."""
 RELEASED = {"dacl-released": ("+ DACL, as released", "mixtures may be mostly another image; twins are negatives")}
+ONE_SEED = ("", "dacl", "m3", "expert")
+"""The rows of the hosts that have one seed only."""
 HOSTS = {"clip": "CLIP, ResNet", "gloria": "GLoRIA, ResNet", "swin": "CLIP, Swin", "vit-s": "CLIP, ViT-S",
          "vit-b": "CLIP, ViT-B"}  # fmt: skip
-"""Small encoders of these kinds; the first two have all seeds, the others one."""
+"""Small encoders of these kinds; the first two have all rows and seeds, the others four rows with one seed."""
 _ENCODERS = {
     "swin": "{kind: swin, size: 128, pooling: mean, options: {embed_dim: 32, depths: [2, 2, 2], "
     "num_heads: [2, 4, 8], window_size: 4}}",
@@ -43,7 +47,7 @@ ABLATION = {
 _E = ("data.train[1].probability=1.0", "losses={contrastive: 1.0}")
 _M = ("model.config.expert.mixup_alpha=0.0",)
 _ABLATED = {
-    "mask": (*_E, *_M, "model.config.expert.processor=mask"),
+    "mask": (*_E, *_M, "model.config.expert.processor=mask", "optimizer.learning_rate_factors={}"),  # no parameters
     "cnn": (*_E, *_M, "model.config.expert.processor=cnn"),
     "e": (*_E, *_M),
     "e-m": _E,
@@ -64,15 +68,24 @@ MAPS = {
     "none": "no map",
 }
 """The quality ladder, best first. ``gaze`` is ``clip-expert``; with ``none``, the images are added without any map."""
+KINDS = [kind for kind in MAPS if kind != "none"]
+LADDER = ("sentence-mask", "gaze", "random", "none")
+"""The kinds of maps with all seeds; the others have one."""
 ANNOTATED = 1080
 NUMBERS = (100, ANNOTATED, 10_000)
 COUNTED = ("sentence-mask", "gaze", "random")
 """The maps whose number is varied."""
-STEPS = (90, 180, 350)
+STEPS = (180, 350)
 """Of the shorter runs of Figure 1; the others have 700."""
 EFFICIENCY = ("clip", "clip-dacl", "clip-expert")
 SHORTCUT, STRENGTH = "marker:pneumonia", 0.9
 """A planted word, present in 95 % of the studies with pneumonia and 5 % of the others."""
+TIED = {
+    "mask": ("sentence-mask", "exact masks", "+ tied with the exact mask of the sentence"),
+    "random": ("random", "random fixations", "control of + tied: random fixations"),
+    "ones": ("ones", "ones", "control of + tied: maps of ones"),
+}
+"""Other maps for + tied: kind, label and note. The last two are controls and have all seeds."""
 
 
 def _recipe(host: str, method: str) -> tuple[str, tuple[str, ...]]:
@@ -84,19 +97,25 @@ def _recipe(host: str, method: str) -> tuple[str, tuple[str, ...]]:
 
 def _table_1() -> Iterator[Variant]:
     for host, title in HOSTS.items():
+        whole = host not in _ENCODERS
         methods = METHODS | (RELEASED if host == "clip" else {})
         for method, (label, note) in methods.items():
+            if (not whole and method not in ONE_SEED) or (host, method) == ("gloria", "naive-plain"):
+                continue
             recipe, changes = _recipe(host, method)
             slug, name = f"{host}-{method}".strip("-"), f"{title} {label}".strip()
-            yield Variant(slug, name, "paper", note, recipe, max_seeds=1 if changes else None, changes=changes)
-        if host in ("clip", "gloria"):
+            seeds = None if whole and method not in RELEASED else 1
+            yield Variant(slug, name, "paper", note, recipe, max_seeds=seeds, changes=changes)
+        if whole:
             note = "ours: the plain image is drawn to the expert one, and its map to the gaze on what the sentence says"
             yield Variant(f"{host}-tied", f"{title} + tied", "ours", note, _recipe(host, "tied")[0])
 
 
-def _ours(slug: str, name: str, note: str, changes: Sequence[str], recipe: str = "eclip-clip-expert") -> Variant:
+def _ours(
+    slug: str, name: str, note: str, changes: Sequence[str], recipe: str = "eclip-clip-expert", seeds: int | None = 1
+) -> Variant:
     group: Group = "ours"
-    return Variant(slug, name, group, note, recipe, ablation=True, changes=tuple(changes))
+    return Variant(slug, name, group, note, recipe, ablation=True, max_seeds=seeds, changes=tuple(changes))
 
 
 def expert_slug(kind: str, number: int = ANNOTATED) -> str:
@@ -107,21 +126,31 @@ def expert_slug(kind: str, number: int = ANNOTATED) -> str:
 
 
 def expert_changes(kind: str, number: int = ANNOTATED) -> list[str]:
-    """Return the changes of ``eclip-clip-expert`` for maps of another kind, or for another number of them."""
+    """Return the changes of ``eclip-clip-expert`` for maps of another kind, or for another number of them.
+
+    Nothing else changes: the texts are those of all kinds.
+    """
     source = f'data.train[1].source="phantom?count={number}&seed=21"'
-    sentences = ["data.train[1].paired_text=sentence"] if kind.startswith("sentence-") else []
-    return [f"data.train[1].expert_map={kind}", source, f"data.train[1].cached_studies={number}", *sentences]
+    return [f"data.train[1].expert_map={kind}", source, f"data.train[1].cached_studies={number}"]
 
 
 def _maps() -> Iterator[Variant]:
     for kind, title in MAPS.items():
         if kind != "gaze":
-            yield _ours(expert_slug(kind), f"eCLIP, {title}", "1,080 maps of another kind", expert_changes(kind))
+            seeds = None if kind in LADDER else 1
+            name, note = f"eCLIP, {title}", "1,080 maps of another kind"
+            yield _ours(expert_slug(kind), name, note, expert_changes(kind), seeds=seeds)
     for kind in COUNTED:
         for number in NUMBERS:
             if number != ANNOTATED:
                 name, note = f"eCLIP, {MAPS[kind]}, {number:,}", f"{number:,} annotated studies"
                 yield _ours(expert_slug(kind, number), name, note, expert_changes(kind, number))
+
+
+def _tied() -> Iterator[Variant]:
+    for slug, (kind, label, note) in TIED.items():
+        changes, seeds = [f"data.train[1].expert_map={kind}"], 1 if slug == "mask" else None
+        yield _ours(f"tied-{slug}", f"CLIP + tied, {label}", note, changes, "eclip-clip-tied", seeds)
 
 
 def _shorter() -> Iterator[Variant]:
@@ -141,41 +170,58 @@ def _shortcuts() -> Iterator[Variant]:
         yield _ours(f"shortcut-{slug}", f"{name}, planted shortcut", note, changes, f"eclip-{slug}")
 
 
-VARIANTS: tuple[Variant, ...] = (
+def _sharing_maps(variant: Variant) -> Variant:
+    """Return a variant whose maps of all kinds are cached together, so that they are made once for all variants."""
+    *_, (stage, last) = read_stages(variant.recipe, variant.changes).items()
+    if not any(entry.expert_map not in (None, "none") for entry in last.data.train):
+        return variant
+    kinds = KINDS if last.data.train[1].cached_studies == ANNOTATED else COUNTED
+    change = f"data.target_options={{expert: {{kinds: [{', '.join(kinds)}]}}}}"
+    return replace(variant, changes=(*variant.changes, f"{stage}:{change}" if stage else change))
+
+
+VARIANTS: tuple[Variant, ...] = tuple(map(_sharing_maps, (
     *_table_1(),
-    *(Variant(f"ablation-{slug}", name, "paper", note, "eclip-clip-expert", ablation=True, changes=_ABLATED[slug])
+    *(Variant(f"ablation-{slug}", name, "paper", note, "eclip-clip-expert", ablation=True, max_seeds=1,
+              changes=_ABLATED[slug])
       for slug, (name, note) in ABLATION.items()),
     *_maps(),
-    _ours("tied-mask", "eCLIP, tied, exact masks", "+ tied with the exact mask of the sentence",
-          ["data.train[1].expert_map=sentence-mask"], "eclip-clip-tied"),
+    *_tied(),
     *_shorter(),
     *_shortcuts(),
-)  # fmt: skip
+)))  # fmt: skip
+
+
+_TINY_IMAGES = {
+    "resnet": "{embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], layer_type: basic}",
+    "swin": "{embed_dim: 8, depths: [1, 1], num_heads: [1, 2], window_size: 2}",
+    "vit": "{patch_size: 16, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 16}",
+}
+_TINY_TEXT = "{hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 16}"
 
 
 def quick_changes(job: Job) -> list[str]:
-    """Return recipe changes that make a run take seconds: a tiny model, few studies and steps. It learns nothing."""
-    studies = QUICK_POOLS["train"]
-    source = f"phantom?count={studies}&seed=11"
-    tiny = "{hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 16}"
-    image = "{embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], layer_type: basic}"
-    kind = job.variant.changes[0].partition("kind: ")[2][:4] if job.variant.slug.startswith(("swin", "vit")) else ""
-    options = {
-        "swin": "{embed_dim: 8, depths: [1, 1], num_heads: [1, 2], window_size: 2}",
-        "vit,": "{patch_size: 16, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, "
-        "intermediate_size: 16}",
-    }.get(kind, image)
-    added = [
-        f'data.train[1].source="{source}"', f"data.train[1].cached_studies={studies}", "data.train[1].added_images=4",
-    ]  # fmt: skip
-    return [
+    """Return recipe changes that make a run take seconds: a tiny model, few studies and steps. It learns nothing.
+
+    Expert images are in every step.
+    """
+    stages = read_stages(job.variant.recipe, job.variant.changes)
+    first, *_ = stages
+    last = list(stages.values())[-1]
+    of_first = f"{first}:" if first else ""  # a later stage has the model of the first
+    studies, source = QUICK_POOLS["train"], f"phantom?count={QUICK_POOLS['train']}&seed=11"
+    changes = [
         "data.image_size=64", "data.mask_grid=8", "data.workers=0", f'data.train[0].source="{source}"',
         f"data.train[0].cached_studies={studies}", "schedule.steps=2", "schedule.warmup_steps=0", "batch_size=8",
-        "precision=32-true", "ema=0", "log_every=1", "model.config.image.size=64",
-        f"model.config.image.options={options}", "model.config.dimension=16", "model.config.text.vocab_size=200",
-        "model.config.text.summed_layers=1", f"model.config.text.options={tiny}", *(added if _has_maps(job) else ()),
+        "precision=32-true", "ema=0", "log_every=1",
     ]  # fmt: skip
-
-
-def _has_maps(job: Job) -> bool:
-    return not job.variant.recipe.endswith(("clip", "gloria", "dacl", "dacl-released", "m3", "continued"))
+    if any(entry.added_images for entry in last.data.train):
+        changes += [
+            f'data.train[1].source="{source}"', f"data.train[1].cached_studies={studies}",
+            "data.train[1].added_images=4", "data.train[1].probability=1.0",
+        ]  # fmt: skip
+    model = [
+        "image.size=64", f"image.options={_TINY_IMAGES[stages[first].model.config['image']['kind']]}", "dimension=16",
+        "text.vocab_size=200", "text.summed_layers=1", f"text.options={_TINY_TEXT}",
+    ]  # fmt: skip
+    return [*changes, *(f"{of_first}model.config.{change}" for change in model)]
