@@ -15,6 +15,7 @@ from rightlung.reproduce.eclip.claims import CLAIMS, POINTING, SHORTCUT, PairCla
 from rightlung.reproduce.eclip.files import RELIANCE, EclipFiles, KeptGeometry
 from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED
 from rightlung.reproduce.eclip.variants import VARIANTS
+from rightlung.results.aggregates import estimate_mean
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.scoring.geometry import geometry
 
@@ -97,6 +98,18 @@ def test_claims_with_enough_seeds_are_judged_together() -> None:
     among = judge(files, [*[CLAIM] * 40, *[PairClaim("", "", "third", "second", POINTING)] * 10])
     assert among[0].found.p_adjusted == pytest.approx(min(1.0, 40 * alone.found.p))
     assert among[-1].verdict == "one seed only"
+
+
+def test_runs_that_are_resampled_once_give_the_paired_interval() -> None:
+    files = made_up((0.1, 0.2, 0.0), noise=0.3)
+    first, second = files.tables("first", "instances"), files.tables("second", "instances")
+    settings = BootstrapSettings(resamples=200)
+    for other, minus in (("", []), ("second", second)):
+        expected = estimate_mean(first, "pointing", minus=minus, settings=settings, method="percentile")
+        found = files.difference("first", other, *POINTING) if other else files.estimate("first", *POINTING)
+        assert found is not None
+        assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+        assert (found.n, found.patients) == (expected.n, expected.patients)
 
 
 class Shortcuts(EclipFiles):

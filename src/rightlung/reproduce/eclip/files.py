@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike
 
+from rightlung.measuring import find_measure
 from rightlung.reproduce.eclip.measuring import BY_CHANCE, EMBEDDINGS, PLANTED, Embedded, distinct
 from rightlung.reproduce.task_files import TaskFiles
 from rightlung.results.aggregates import estimate_mean
@@ -16,6 +18,8 @@ from rightlung.results.estimate import Estimate
 from rightlung.results.estimator import Estimator, Floats
 from rightlung.scoring.geometry import SHARPNESS
 from rightlung.scoring.retrieval import unit_vectors
+from rightlung.scoring.statistics.intervals import Resampling, Sample
+from rightlung.scoring.statistics.resampling import COUNTS_AT_ONCE, interval_of_replicates, replicates
 
 GEOMETRY, RELIANCE = "geometry", "reliance"
 """What stands for the name of a file: these are made of several files, or of embeddings."""
@@ -54,7 +58,45 @@ class EclipFiles(TaskFiles):
         if task == GEOMETRY:
             found = (one.levels[measure] for one in self._embeddings(variant))
             return [float(levels(np.ones((1, count)))[0]) for levels, count in found]
-        return super().seeds(variant, task, measure)
+        return [one.value for one in self._resampled(variant, task, measure)]
+
+    def _estimate(self, variant: str, other: str, task: str, measure: str) -> Estimate | None:
+        """Return a mean over seeds, or a difference of two, from the resamples of the single runs.
+
+        Runs on the same patients have the same resamples, so a run is resampled once and not for every comparison.
+        """
+        first = self._resampled(variant, task, measure)
+        second: Sequence[ResampledRun] = ()
+        if other:
+            second = self._resampled(other, task, measure)
+            shared = min(len(first), len(second))
+            first, second = first[:shared], second[:shared]
+        if not first:
+            return None
+        if any(one.patients != first[0].patients for one in (*first, *second)):
+            return super()._estimate(variant, other, task, measure)
+        values = np.mean([one.values for one in first], axis=0)
+        if second:
+            values = values - np.mean([one.values for one in second], axis=0)
+        count = len(first[0].patients)
+        basis = Sample(sum(one.rows for one in (*first, *second)), 0, count, True)
+        scale = max(1.0, abs(float(values[0])))
+        return Estimate.of(interval_of_replicates(float(values[0]), values[1:], None, basis, scale, self._resampling))
+
+    @property
+    def _resampling(self) -> Resampling:
+        return Resampling(method="percentile", **self.settings.as_options())
+
+    @cached_property
+    def _runs(self) -> dict[tuple[str, ...], list[ResampledRun]]:
+        return {}
+
+    def _resampled(self, variant: str, task: str, measure: str) -> Sequence[ResampledRun]:
+        key = variant, task, measure
+        if key not in self._runs:
+            tables = self.tables(variant, task)
+            self._runs[key] = [ResampledRun.of(table, measure, self._resampling) for table in tables]
+        return self._runs[key]
 
     def _reliance(self, variant: str, other: str, measure: str) -> Estimate | None:
         """Return how much more AUROC a variant gains from the planted word than the other one."""
@@ -94,6 +136,38 @@ class EclipFiles(TaskFiles):
                 patients = [str(labels[embedded.studies[place]].patient) for place in first]
                 found.append(KeptGeometry(patients, embedded.images[first], embedded.texts[first]))
         return found
+
+
+@dataclass(frozen=True)
+class ResampledRun:
+    """A measure of one run: its value, followed by that in every resample of the patients."""
+
+    patients: tuple[str, ...]
+    rows: int
+    values: Floats = field(repr=False)
+
+    @property
+    def value(self) -> float:
+        """The measure over all patients."""
+        return float(self.values[0])
+
+    @classmethod
+    def of(cls, table: pa.Table, name: str, settings: Resampling) -> ResampledRun:
+        """Resample a measure of a table of instances."""
+        measure = find_measure(name)
+        frame = table.select(sorted({"condition", "patient", *measure.columns})).to_pandas()
+        frame = frame[frame.condition == "none"]
+        patients, index = np.unique(frame.patient.to_numpy(dtype=str), return_inverse=True)
+        columns = {column: frame[column].to_numpy() for column in measure.columns}
+        at_once = max(1, COUNTS_AT_ONCE // max(len(index), 1))
+
+        def of_counts(counts: Floats) -> Floats:
+            parts = (counts[at : at + at_once, index] for at in range(0, len(counts), at_once))
+            return np.concatenate([measure.of_counts(columns, part) for part in parts])
+
+        value = of_counts(np.ones((1, len(patients))))
+        resampled = replicates(of_counts, len(patients), settings) if len(patients) > 1 else np.empty(0)
+        return cls(tuple(patients.tolist()), len(index), np.concatenate([value, resampled]))
 
 
 @dataclass(frozen=True)

@@ -334,7 +334,10 @@ class EclipPage:
         return [name for name in EMBEDDED if (self.found.folder / "measures" / name / EMBEDDINGS).is_file()]
 
     def missing(self) -> Iterator[str]:
-        """Yield why figures are missing."""
+        """Yield why figures and tables are missing."""
+        probed = self.there(PROBED)
+        if probed and not any(self.files.files(name, f"probe-{100 * SHARES[-1]:g}") for name in probed):
+            yield "Linear probes: scikit-learn (the extra `retrieval`) was not installed, or too few labels are known."
         if self._embedded() and find_spec("umap") is None:
             yield "Figure 2 (UMAP): the extra `retrieval` is not installed: pip install 'rightlung[retrieval]'."
 
