@@ -81,8 +81,10 @@ class BlindBaselines:
                     yield Prediction(study, query, name, finding_scores=dict.fromkeys(asked.classes, 0.5))
                 elif self.part.method == "embed":
                     # All images and texts are alike; `report_pool.blind_candidates` tells texts by their frequency.
-                    kind = "image_embedding" if query == IMAGE_QUERY else "text_embedding"
-                    yield Prediction(study, query, name, **{kind: (1.0,)})
+                    if query == IMAGE_QUERY:
+                        yield Prediction(study, query, name, image_embedding=(1.0,))
+                    else:
+                        yield Prediction(study, query, name, text_embedding=(1.0,))
                 elif (text := self._text(query, patient)) is not None:
                     answer = {"report": text} if self.part.method == "report" else {"sentences": (Sentence(text),)}
                     yield Prediction(study, query, name, **answer)
