@@ -54,8 +54,13 @@ def test_faiss_retrieves_what_the_matrix_product_retrieves(monkeypatch: pytest.M
     plain, other = reporter(retrieved=4), reporter(retrieved=4, search="faiss")
     images = [tiny.grey(level) for level in (0.0, 0.26, 0.5, 0.9)]
     asked: list[int] = []
-    index = faiss.IndexFlatIP
-    monkeypatch.setattr(faiss, "IndexFlatIP", lambda dimension: asked.append(dimension) or index(dimension))
+
+    class Noting(faiss.IndexFlatIP):  # type: ignore[misc, name-defined]
+        def __init__(self, dimension: int) -> None:
+            super().__init__(dimension)
+            asked.append(dimension)
+
+    monkeypatch.setattr(faiss, "IndexFlatIP", Noting)
     written = other.write(images)
     assert asked  # FAISS was used
     assert [replace(one, seconds=0) for one in written] == [replace(one, seconds=0) for one in plain.write(images)]

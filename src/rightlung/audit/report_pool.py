@@ -16,7 +16,7 @@ from rightlung.core.keyed import text_digest
 from rightlung.measuring.targets import StudyLabels
 from rightlung.predictions import IMAGE_QUERY, Prediction, Predictions
 from rightlung.predictions.prediction import REPORT_QUERY
-from rightlung.scoring.text_retrieval import Candidates, PriorCorrection, TextPool, fit_prior, stacked
+from rightlung.scoring.text_retrieval import Candidates, PriorCorrection, TextPool, fit_prior
 
 CORRECTED = "prior-corrected"
 """Condition: the cosines with the texts' log frequency added."""
@@ -99,43 +99,51 @@ def report_pool(
     pool = TextPool.of([text for _, text in texts], name=name)
     patients = {one.patient for one in audited.values()}
     others = {study: one for study, one in reports.items() if one.patient not in patients}
-    vectors: dict[int, Sequence[float]] = {}
-    images: dict[str, Sequence[float]] = {}
-    for known, predictions, is_own in ((audited, own[1], True), (reports, other[1], False)):
-        batches = predictions.batches() if predictions is not None else ()
-        for one in (one for batch in batches for one in batch.predictions()):
-            if one.condition != PLAIN or one.study not in known:
-                continue
-            if one.query == REPORT_QUERY and one.text_embedding is not None:
-                (place,) = pool.places([str(known[one.study].report)])
-                vectors.setdefault(int(place), one.text_embedding)
-            elif one.query == IMAGE_QUERY and one.image_embedding is not None and not is_own and one.study in others:
-                images[one.study] = one.image_embedding
-    pool = replace(pool, texts=tuple(pool.texts[at] for at in sorted(vectors)), counts=pool.counts[sorted(vectors)])
-    plain = Candidates(pool, stacked([vectors[at] for at in sorted(vectors)]))
+    own_texts, _ = _embeddings(own[1], audited)
+    other_texts, shown = _embeddings(other[1], reports)
+    told = other_texts | own_texts
+    plain = Candidates.some(pool, dict(zip(pool.places([*told]).tolist(), told.values(), strict=True)))
+    pool = plain.pool
     training = [str(one.report) for one in others.values()]
     about: dict[str, Any] = {
         "source": name, "candidates": len(pool.texts), "digest": text_digest(*sorted(pool.texts)).hex()[:10],
         "reports_of_other_patients": len(training),
     }  # fmt: skip
     candidates = {PLAIN: plain} | blind_candidates(pool, training or [text for _, text in texts])
-    shown = {study: (str(others[study].report), vector) for study, vector in images.items()}
-    known = {study: one for study, one in shown.items() if pool.places([one[0]])[0] >= 0}
-    correction = _correction(plain, training, known)
+    places = pool.places([text for text, _ in shown.values()])
+    seen = [one for (study, one), place in zip(shown.items(), places, strict=True) if study in others and place >= 0]
+    correction = _correction(plain, training, seen)
     if correction is None:
         problems.append(
             f"no prior correction: it needs {LEAST_IMAGES} images of patients in {name} who are not audited; there are "
-            f"{len(known)}"
+            f"{len(seen)}"
         )
     else:
         bonus = correction.bonus(pool.log_frequency(training))
         candidates[CORRECTED] = replace(plain, bonus=bonus)
-        about |= {"prior": {"cosine": correction.scale, "log_frequency": correction.weight, "images": len(known)}}
+        about |= {"prior": {"cosine": correction.scale, "log_frequency": correction.weight, "images": len(seen)}}
     return ReportPool(candidates, about)
 
 
+def _embeddings(
+    predictions: Predictions | None, labels: Mapping[str, StudyLabels]
+) -> tuple[dict[str, Sequence[float]], dict[str, tuple[str, Sequence[float]]]]:
+    """Return the embeddings of reports by their text, and of images by study with the study's report."""
+    texts: dict[str, Sequence[float]] = {}
+    images: dict[str, tuple[str, Sequence[float]]] = {}
+    for one in (one for batch in predictions.batches() for one in batch.predictions()) if predictions else ():
+        if one.condition != PLAIN or one.study not in labels:
+            continue
+        text = str(labels[one.study].report)
+        if one.query == REPORT_QUERY and one.text_embedding is not None:
+            texts[text] = one.text_embedding
+        elif one.query == IMAGE_QUERY and one.image_embedding is not None:
+            images[one.study] = (text, one.image_embedding)
+    return texts, images
+
+
 def _correction(
-    plain: Candidates, training: Sequence[str], images: Mapping[str, tuple[str, Sequence[float]]]
+    plain: Candidates, training: Sequence[str], images: Sequence[tuple[str, Sequence[float]]]
 ) -> PriorCorrection | None:
     """Fit the correction to images of other patients and their reports, among these patients' reports only.
 
@@ -145,6 +153,6 @@ def _correction(
         return None
     known = np.unique(plain.pool.places(training))
     known = known[known >= 0]
-    texts, vectors = zip(*images.values(), strict=True)
+    texts, vectors = zip(*images, strict=True)
     places = np.searchsorted(known, plain.pool.places(texts))
     return fit_prior(vectors, plain.embeddings[known], places, plain.pool.log_frequency(training)[known])
