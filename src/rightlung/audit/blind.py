@@ -15,6 +15,7 @@ from rightlung.lexicon.wordkeys import side_named
 from rightlung.measuring import Targets
 from rightlung.measuring.targets import StudyLabels
 from rightlung.models.blind import ConstantText, MedianBoxes
+from rightlung.models.blind.reports import RANDOM, BlindReports
 from rightlung.predictions import IMAGE_QUERY, Prediction
 from rightlung.predictions.prediction import REPORT_QUERY
 from rightlung.scoring.text_retrieval import without_case_and_spaces
@@ -27,7 +28,12 @@ BASELINES: Mapping[str, Mapping[str, str]] = {
     },
     "classify": {"blind-constant": "score 0.5 for every finding"},
     "describe": {"blind-frequent": "most frequent text"},
-    "report": {"blind-frequent": "most frequent report"},
+    "report": {
+        "blind-frequent": "most frequent report",
+        "blind-best": "report with the best BLEU-4",
+        "blind-assembled": "sentences glued together for BLEU-4",
+        RANDOM: "random report of another study",
+    },
     "embed": {"blind-frequent": "frequent reports first, images at random", "blind-chance": "uniform chance"},
 }
 """Baselines by method: names (used as conditions) and titles."""
@@ -43,6 +49,7 @@ class BlindBaselines:
         self.counts: Counter[str] = Counter()
         self.reports: list[str] = []
         self.texts: dict[str, ConstantText] = defaultdict(ConstantText)
+        self.written = BlindReports()
         for key, labels in asked.queries.items():
             if part.method == "ground":
                 for corners in targets.phrases[key].boxes:
@@ -55,6 +62,8 @@ class BlindBaselines:
             elif part.method == "embed":
                 if elsewhere and key[1] == REPORT_QUERY:
                     self.reports.append(labels.report or "")
+            elif part.method == "report":
+                self.written.add(labels.patient, labels.report or "")
             elif labels.report:
                 for subject in {self._subject(key[1]), ""}:
                     self.texts[subject].add(labels.patient, labels.report)
@@ -79,9 +88,11 @@ class BlindBaselines:
                     yield Prediction(study, query, name, finding_scores=dict.fromkeys(asked.classes, 0.5))
                 elif self.part.method == "embed":
                     yield Prediction(study, query, name, **self._embedded(asked, name, query, labels.report or ""))
+                elif self.part.method == "report":
+                    if (written := self.written.text(name, patient, study, seed)) is not None:
+                        yield Prediction(study, query, name, report=written)
                 elif (text := self._text(query, patient)) is not None:
-                    answer = {"report": text} if self.part.method == "report" else {"sentences": (Sentence(text),)}
-                    yield Prediction(study, query, name, **answer)
+                    yield Prediction(study, query, name, sentences=(Sentence(text),))
 
     def _detected(self, asked: TaskAnswers, study: str, patient: str | None, name: str, seed: int) -> Grounding:
         chance = text_generator(seed, name, study, "")
