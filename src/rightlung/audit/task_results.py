@@ -58,6 +58,8 @@ class PartResult:
     """Findings of the source that the model does not know, which are not measured."""
     galleries: Sequence[Gallery] = ()
     """Cases with pictures, for the page."""
+    clusters: str = "patients"
+    """What the bootstrap resamples."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers as plain values; the main measures also without intervals."""
