@@ -150,7 +150,9 @@ def _named(path: Path, names: Sequence[str], given: str | None, usual: Sequence[
     found = next((name for name in usual if name in names), None)
     if found is None and what is not None:
         listed = ", ".join(names)
-        raise InputError(f"{path} has no column {' or '.join(map(repr, usual))} that names the {what}; it has: {listed}")
+        raise InputError(
+            f"{path} has no column {' or '.join(map(repr, usual))} that names the {what}; it has: {listed}"
+        )
     return found
 
 

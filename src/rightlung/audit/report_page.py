@@ -23,7 +23,11 @@ def make_report_page(result: Mapping[str, Any], parts: Sequence[PartResult], che
     """Return the page of scored reports (see `report_scores.score_reports`)."""
     page = make_task_page(result, parts, [])
     counts = result["counts"]
-    of = f" of {counts['patients']:,} patients" if counts["clusters"] == "patients" else ", by report: no patient is known"
+    of = (
+        f" of {counts['patients']:,} patients"
+        if counts["clusters"] == "patients"
+        else ", by report: no patient is known"
+    )
     lead = (
         f"{result['model']} against {result['source']}: {counts['studies']:,} reports{of}; {counts['left_out']:,} rows "
         f"left out. {BLIND_NOTE} Here they learn from {result['baselines']['learned_from']}."

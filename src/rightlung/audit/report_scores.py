@@ -24,7 +24,7 @@ from rightlung.audit.report_files import PairedReports, WrittenReport, patient_o
 from rightlung.audit.report_page import make_report_page
 from rightlung.audit.task_results import PLAIN, PartResult, part_result
 from rightlung.audit.tasks import TaskAnswers, TaskPart
-from rightlung.core import InputError, OutputError
+from rightlung.core import OutputError
 from rightlung.core.errors import check_known
 from rightlung.core.files import folder_lock
 from rightlung.core.progress import Progress, no_progress
@@ -33,6 +33,8 @@ from rightlung.lexicon.labeller import read_report
 from rightlung.measuring import Protocol, Targets, find_measure, find_protocol, measure, write_instances
 from rightlung.measuring.store import MaskStore
 from rightlung.measuring.targets import StudyLabels
+from rightlung.measuring.texts import repeat_columns
+from rightlung.pages.numbers import number
 from rightlung.pages.write import write_page
 from rightlung.predictions import IMAGE_QUERY, Batch, Prediction
 from rightlung.results.estimate import BootstrapSettings
@@ -231,9 +233,7 @@ def checked(
     for part in parts:
         table = scoring.measured(part, changed, references)[1]
         for name in part.protocol.measures:
-            columns = {
-                condition: _columns(table, condition, find_measure(name).columns) for condition in changed
-            }
+            columns = {condition: _columns(table, condition, find_measure(name).columns) for condition in changed}
             rows.append({"measure": name} | {one: find_measure(name).value(some) for one, some in columns.items()})
     return pa.Table.from_pylist(rows)
 
@@ -253,7 +253,9 @@ def _rows_of_reports(found: Sequence[PartResult]) -> str:
         if rows.empty:
             rows = table.select(["study", "patient"]).to_pandas()
         if one.part.name == "clinical":
-            rows["generated"], rows["reference"] = (table[f"{name}_text"].to_pandas() for name in ("answer", "reference"))
+            rows["generated"], rows["reference"] = (
+                table[f"{name}_text"].to_pandas() for name in ("answer", "reference")
+            )
             for name in ("labels", "uncertain", "pairs"):
                 for which, who in (("called", "generated"), ("true", "reference")):
                     rows[f"{name}_{who}"] = [", ".join(some) for some in table[f"{name}_{which}"].to_pylist()]
@@ -289,6 +291,9 @@ def _result(scoring: ReportScoring, found: Sequence[PartResult], check: pa.Table
                 f"{len(both):,} patients (first: {min(both)!r}) are among the training reports and the references: the "
                 "image-blind baselines score too high"
             )
+    repeated = repeat_columns([one.text for one in reports.references.values()], [], "")
+    distinct, most = (number(100 * float(np.mean(repeated[name])), 1) for name in find_protocol("diversity").measures)
+    notes.append(f"{distinct} % of the references are distinct, and {most} % are the most frequent one")
     notes += dict.fromkeys(note for one in found for note in one.notes)
     learnt = "the training reports" if scoring.train is not None else "the references of other patients, in five folds"
     return {

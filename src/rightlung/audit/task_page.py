@@ -76,8 +76,9 @@ def verdict_of(one: PartResult) -> str:
     if not model.defined or best is None:
         return f"{title}: {span(model, 3)}."
     difference = one.blind[best].difference[name]
-    shown = difference.excludes(0.0)
-    outcome = "no difference shown" if not shown else "better" if difference.value > 0 else "worse"
+    shown, better = difference.excludes(0.0), {"higher": 1, "lower": -1, None: 0}[find_measure(name).better]
+    gain = better * difference.value
+    outcome = "no difference shown" if not shown else "better" if gain > 0 else "worse" if gain < 0 else "different"
     baseline = BASELINES[one.part.method][best]
     return (
         f"{title}: model {span(model, 3)}, {baseline} {span(one.blind[best].measures[name], 3)}; difference "

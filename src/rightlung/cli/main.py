@@ -367,7 +367,9 @@ def score_reports(
     out: Annotated[Path, opt("Folder to write to.", "DIR")] = Path("report-scores"),
     train: Annotated[str | None, opt(TRAIN_REPORTS_HELP, "REPORTS")] = None,
     protocol: Annotated[Texts, opt(WORDS_HELP, "NAME")] = None,
-    study: Annotated[str | None, opt("Column of the study in GENERATED. Default: id, study or study_id.", "COLUMN")] = None,
+    study: Annotated[
+        str | None, opt("Column of the study in GENERATED. Default: id, study or study_id.", "COLUMN")
+    ] = None,
     text: Annotated[str | None, opt(f"Column of the report in GENERATED. {REPORT_COLUMN}", "COLUMN")] = None,
     reference_study: Annotated[str | None, opt("Column of the study in REFERENCES.", "COLUMN")] = None,
     reference_text: Annotated[str | None, opt(f"Column of the report in REFERENCES. {REPORT_COLUMN}", "COLUMN")] = None,

@@ -57,7 +57,7 @@ def say_scores(done: ReportScores, problems: list[str]) -> None:
     )
     for one in done.parts:
         say(f"\n{one.part.title} (protocol {one.protocol.hash})\n")
-        header = ["measure", "better", "range", "generated", *(titles[name].partition(" ")[0] for name in one.blind)]
+        header = ["measure", "better", "range", "generated", *(name.removeprefix("blind-") for name in one.blind)]
         rows = [
             [
                 find_measure(name).title, find_measure(name).better or "neither", range_of(find_measure(name)),
@@ -68,7 +68,8 @@ def say_scores(done: ReportScores, problems: list[str]) -> None:
         ]  # fmt: skip
         say_table(header, rows, ["better"])
         say(f"\n- {verdict_of(one)}")
-    say("\nimage-blind baselines, in this order: " + "; ".join(titles.values()))
+    named = (f"{name.removeprefix('blind-')}: {title}" for name, title in titles.items())
+    say("\nimage-blind baselines: " + "; ".join(named))
     say(f"they learn from {done.result['baselines']['learned_from']}\n\n{check_sentence(done.check)}\n")
     say_table(["measure", *CHECKED], check_rows(done.check))
     for note in done.result["notes"]:

@@ -101,15 +101,21 @@ class Measure:
     """Computes columns from the embeddings of all rows together."""
     aggregate: Aggregate | None = None
     """Default: the mean over the instances whose column is defined."""
+    prepare: Callable[[Columns], Columns] | None = None
+    """What the aggregate needs, computed from the columns once and not for every resample. Default: the columns."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", self.columns or (self.name,))
 
+    def statistic(self, columns: Columns) -> Callable[[Floats], Floats]:
+        """Return the function from counts ``(resamples, instances)`` to one number for each resample."""
+        if self.prepare is not None:
+            columns = self.prepare(columns)
+        return partial(self.aggregate or partial(_mean_of, self.columns[0]), columns)
+
     def of_counts(self, columns: Columns, counts: Floats) -> Floats:
         """Return one number for each row of counts ``(resamples, instances)``."""
-        if self.aggregate is not None:
-            return self.aggregate(columns, counts)
-        return _mean_of(self.columns[0], columns, counts)
+        return self.statistic(columns)(counts)
 
     def value(self, columns: Columns) -> float:
         """Return the number over all instances."""
@@ -222,8 +228,13 @@ def _mean_of(name: str, columns: Columns, counts: Floats) -> Floats:
 
 
 def _clinical(**options: Any) -> dict[str, Any]:
-    aggregate = partial(texts.clinical, **options)
-    return {"image_rows": texts.text_rows, "text_statistics": texts.label_columns, "aggregate": aggregate}
+    of_labels = {name: options.pop(name) for name in ("group", "uncertain", "at_least") if name in options}
+    return {
+        "image_rows": texts.text_rows,
+        "text_statistics": texts.label_columns,
+        "prepare": partial(texts.clinical_matrices, **of_labels),
+        "aggregate": partial(texts.clinical, **options),
+    }
 
 
 _VARIANTS: dict[str, dict[str, Any]] = {

@@ -147,7 +147,7 @@ _CLINICAL = Protocol(
     (
         *(f"{name}_{one}" for name in ("ce_r2gen", "ce_r2gen_micro", "ce_promptmrg", "ce_organ", "ce_apart")
           for one in ("precision", "recall", "f1")),
-        "micro_f1_14", "macro_f1_14", "example_f1_14", "micro_f1_13", "macro_f1_13", "micro_f1_5", "macro_f1_5",
+        "macro_f1_14", "micro_f1_13", "macro_f1_13", "micro_f1_5", "macro_f1_5",
         "micro_f1_5_ones", "macro_f1_5_ones", "macro_mcc_13", "macro_mcc_10_positives", "sided_precision",
         "sided_recall", "sided_f1",
     ),

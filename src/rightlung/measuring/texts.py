@@ -169,20 +169,13 @@ def _labels(columns: Columns, which: str, uncertain: Uncertain) -> list[list[str
     ]
 
 
-def clinical(
-    columns: Columns,
-    counts: Floats,
-    *,
-    average: Average | Literal["example"],
-    group: str,
-    measure: Measure = "f1",
-    uncertain: Uncertain = "zeros",
-    absent_as_zero: bool = False,
-    at_least: int = 0,
-) -> Floats:
-    """Return clinical efficacy over a group of observations or, for the group ``pairs``, over (finding, side) pairs.
+def clinical_matrices(
+    columns: Columns, *, group: str, uncertain: Uncertain = "zeros", at_least: int = 0
+) -> dict[str, NDArray[Any]]:
+    """Return who has which label of a group of observations or, for ``pairs``, which (finding, side) pair.
 
-    With ``at_least``, only observations with so many positive references among all rows count.
+    ``called`` and ``true`` are (rows, labels), and ``there`` says which rows have labels. With ``at_least``, only
+    observations with so many positive references among all rows count.
     """
     if group == "pairs":
         called, true = list(columns["pairs_called"]), list(columns["pairs_true"])
@@ -196,13 +189,25 @@ def clinical(
     if at_least:
         often = Counter(name for some in known for name in some)
         names = tuple(name for name in names if often[name] >= at_least)
-    if not there or not len(names):
+    return {"called": label_matrix(said, names), "true": label_matrix(known, names), "there": np.array(there, np.intp)}
+
+
+def clinical(
+    columns: Columns,
+    counts: Floats,
+    *,
+    average: Average | Literal["example"],
+    measure: Measure = "f1",
+    absent_as_zero: bool = False,
+) -> Floats:
+    """Return clinical efficacy from `clinical_matrices`."""
+    called, true = columns["called"], columns["true"]
+    if not called.size:
         return np.full(len(counts), np.nan)
-    matrices = label_matrix(said, names), label_matrix(known, names)
-    drawn = counts[:, there]
+    drawn = counts[:, columns["there"]]
     if average == "example":
-        return example_f1(*matrices, drawn, measure)
-    return averaged(*matrices, drawn, average, measure, absent_as_zero)
+        return example_f1(called, true, drawn, measure)
+    return averaged(called, true, drawn, average, measure, absent_as_zero)
 
 
 def _plain(column: Sequence[Any]) -> list[list[str] | None]:

@@ -66,8 +66,9 @@ def sided_findings(report: str, uncertain: str = "negative") -> tuple[str, ...]:
 def label_matrix(labels: Sequence[Collection[str]], names: Sequence[str]) -> FloatArray:
     """Return 1 where a text has a label and 0 elsewhere: (texts, names)."""
     found = np.zeros((len(labels), len(names)))
+    places = {name: place for place, name in enumerate(names)}
     for row, said in zip(found, labels, strict=True):
-        row[[place for place, name in enumerate(names) if name in said]] = 1.0
+        row[[places[name] for name in said if name in places]] = 1.0
     return found
 
 

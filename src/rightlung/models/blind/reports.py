@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain
 
 from rightlung.core.keyed import text_generator
@@ -21,8 +20,8 @@ from rightlung.scoring.language import clean_words
 
 MOST_REPORTS = 5000
 """Of more reports than this, the first are learned from."""
-SENTENCES, MOST_SENTENCES, BEAM = 100, 8, 5
-"""How many of the most frequent sentences are glued together, into how many at most, and how many starts are kept."""
+SENTENCES, MOST_SENTENCES = 100, 8
+"""How many of the most frequent sentences are tried, and how many are glued together at most."""
 
 
 class CorpusBleu:
@@ -69,18 +68,37 @@ def best_report(reports: Sequence[str]) -> str | None:
 
 
 def assembled_report(reports: Sequence[str]) -> str | None:
-    """Return frequent sentences, glued together for BLEU-4 against all reports, None without any."""
-    score = lru_cache(maxsize=None)(CorpusBleu(reports).of)
-    counts = Counter(sentence for report in reports for sentence in split_sentences(report))
-    sentences = [sentence for sentence, _ in counts.most_common(SENTENCES)]
-    kept, best = [""], ""
-    for _ in range(MOST_SENTENCES):
-        longer = dict.fromkeys(f"{text} {sentence}".strip() for text in kept for sentence in sentences)
-        kept = sorted(longer, key=score, reverse=True)[:BEAM]
-        if not kept or (best and score(kept[0]) <= score(best)):
-            break
-        best = kept[0]
-    return best or None
+    """Return sentences of the reports, glued together for BLEU-4 against all of them, None without any.
+
+    The search starts from nothing and from the best report, and puts in, takes out or exchanges one sentence at a time.
+    """
+    score = CorpusBleu(reports)
+    spelt: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for sentence in chain.from_iterable(map(split_sentences, reports)):
+        key = " ".join(clean_words(sentence))
+        spelt.setdefault(key, sentence)
+        counts[key] += 1
+    pool = [spelt[key] for key, _ in counts.most_common(SENTENCES)]
+    starts = [(), tuple(split_sentences(best_report(reports) or ""))[:MOST_SENTENCES]]
+    found = (_climbed(start, pool, lambda some: score.of(" ".join(some))) for start in starts)
+    return max(map(" ".join, found), key=score.of, default="") or None
+
+
+def _climbed(start: tuple[str, ...], pool: Sequence[str], score: Callable[[tuple[str, ...]], float]) -> tuple[str, ...]:
+    """Return sentences that no single insertion, removal or exchange makes better."""
+    best, value = start, score(start) if start else -1.0
+    while True:
+        places = range(len(best) + 1)
+        changed = [(*best[:at], *best[at + 1 :]) for at in places[:-1]] if len(best) > 1 else []
+        changed += [(*best[:at], one, *best[at + 1 :]) for at in places[:-1] for one in pool]
+        if len(best) < MOST_SENTENCES:
+            changed += [(*best[:at], one, *best[at:]) for at in places for one in pool]
+        values = [score(some) for some in changed]
+        if not values or max(values) <= value:
+            return best
+        value = max(values)
+        best = changed[values.index(value)]
 
 
 MADE: dict[str, Callable[[Sequence[str]], str | None]] = {
