@@ -11,6 +11,7 @@ from rightlung.measuring import Targets
 from rightlung.measuring.targets import StudyLabels
 from rightlung.models.blind.frequency import UNKNOWN
 from rightlung.models.blind.model import ANYTHING, BlindModel, known_findings
+from rightlung.models.blind.reports import RANDOM, BlindReports
 from rightlung.predictions import IMAGE_QUERY, Prediction
 from rightlung.predictions.prediction import BOX_QUERY, REPORT_QUERY, phrase_query
 
@@ -27,7 +28,13 @@ BASELINES: Mapping[str, Mapping[str, str]] = {
     "classify-regions": {"blind-frequency": "frequency of each finding in the region"},
     "classify-boxes": {"blind-nearby": "frequency of each finding in boxes nearby"},
     "describe": {"blind-frequent": "most frequent text"},
-    "report": {"blind-frequent": "most frequent report", INDEX_CONSTANT: "constant report of the index"},
+    "report": {
+        "blind-frequent": "most frequent report",
+        "blind-best": "report with the best BLEU-4",
+        "blind-assembled": "sentences glued together for BLEU-4",
+        RANDOM: "random report of another study",
+        INDEX_CONSTANT: "constant report of the index",
+    },
     "embed": {"blind-frequent": "frequent reports first, images at random", "blind-chance": "uniform chance"},
 }
 """Baselines by what is asked: names (used as conditions) and titles."""
@@ -49,6 +56,7 @@ class BlindBaselines:
         self.model = BlindModel()
         self.reports: list[str] = []
         """Reports of the other studies, whose frequency answers retrieval."""
+        self.written = BlindReports()
         for key, labels in asked.queries.items():
             if part.method == "ground":
                 for corners in targets.phrases[key].boxes:
@@ -62,6 +70,8 @@ class BlindBaselines:
                     self.reports.append(labels.report or "")
             elif part.method == "classify":
                 self._count_findings(key, labels, targets)
+            elif part.method == "report":
+                self.written.add(labels.patient, labels.report or "")
             elif labels.report:
                 for subject in {self._subject(key[1]), ANYTHING}:
                     self.model.texts[subject].add(labels.patient, labels.report)
@@ -103,9 +113,11 @@ class BlindBaselines:
                         yield Prediction(study, query, name, image_embedding=(1.0,))
                     else:
                         yield Prediction(study, query, name, text_embedding=(1.0,))
+                elif self.part.method == "report":
+                    if (written := self.written.text(name, patient, study, seed)) is not None:
+                        yield Prediction(study, query, name, report=written)
                 elif (text := self.model.text(self._subject(query), patient)) is not None:
-                    answer = {"report": text} if self.part.method == "report" else {"sentences": (Sentence(text),)}
-                    yield Prediction(study, query, name, **answer)
+                    yield Prediction(study, query, name, sentences=(Sentence(text),))
 
     def _shares(
         self, key: tuple[str, str], classes: Sequence[str], patient: str | None, targets: Targets

@@ -13,7 +13,7 @@ from rightlung.audit.blind import baselines_of
 from rightlung.audit.page import CONDITION_TITLES
 from rightlung.audit.task_results import Compared, PartResult
 from rightlung.audit.tasks import CARDIOMEGALY
-from rightlung.measuring import find_measure
+from rightlung.measuring import Measure, find_measure
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import span
@@ -92,8 +92,9 @@ def verdict_of(one: PartResult) -> str:
     if not model.defined or best is None:
         return f"{title}: {span(model, 3)}."
     difference = one.blind[best].difference[name]
-    shown = difference.excludes(0.0)
-    outcome = "no difference shown" if not shown else "better" if difference.value > 0 else "worse"
+    shown, better = difference.excludes(0.0), {"higher": 1, "lower": -1, None: 0}[find_measure(name).better]
+    gain = better * difference.value
+    outcome = "no difference shown" if not shown else "better" if gain > 0 else "worse" if gain < 0 else "different"
     baseline = baselines_of(one.part)[best]
     return (
         f"{title}: model {span(model, 3)}, {baseline} {span(one.blind[best].measures[name], 3)}; difference "
@@ -111,7 +112,7 @@ def _compared(one: PartResult) -> dict[str, Compared]:
 
 def _figures(place: int, one: PartResult) -> Iterator[Figure]:
     """Yield a figure of the main measures, and one of the measure by finding."""
-    basis = f"{100 * one.protocol.level:g} % confidence intervals over patients"
+    basis = f"{100 * one.protocol.level:g} % confidence intervals over {one.clusters}"
     others, titles = _compared(one), baselines_of(one.part)
     panels = [
         _panel(name, [one.measures[name], *(found.measures[name] for found in others.values())])
@@ -149,7 +150,7 @@ def _panel(name: str, values: Sequence[Estimate]) -> IntervalPanel:
 def task_rows(one: PartResult, main_only: bool = False) -> tuple[list[str], list[list[str]]]:
     """Return the header and rows of a part's table: each measure of the model, the baselines and under conditions."""
     others = _compared(one)
-    header = ["measure", "instances", "patients", "model"]
+    header = ["measure", "instances", one.clusters, "model"]
     for title, found in others.items():
         header += [title, "difference" if found in one.conditions.values() else "model − baseline"]
     rows = []
@@ -164,7 +165,7 @@ def task_rows(one: PartResult, main_only: bool = False) -> tuple[list[str], list
 
 
 def _tables(place: int, one: PartResult) -> Iterator[Table]:
-    basis = f"{100 * one.protocol.level:g} % confidence intervals (bootstrap over patients)"
+    basis = f"{100 * one.protocol.level:g} % confidence intervals (bootstrap over {one.clusters})"
     header, rows = task_rows(one)
     yield _table(f"task-{place}", one.part.title, f"{basis}; protocol {one.protocol.hash}.", header, rows)
     measured: dict[str, Mapping[str, Estimate]] = dict(one.by_class)
@@ -198,6 +199,14 @@ def _table(
 def _definitions(parts: Sequence[PartResult]) -> Table:
     names = dict.fromkeys(name for one in parts for name in one.measures)
     rows = [
-        [find_measure(name).title, find_measure(name).meaning, find_measure(name).better or "neither"] for name in names
+        [one.title, one.meaning, one.better or "neither", range_of(one), ", ".join(one.published)]
+        for one in map(find_measure, names)
     ]
-    return _table("definitions", "Definitions", "Measures on this page.", ["measure", "meaning", "better"], rows)
+    header = ["measure", "meaning", "better", "range", "in papers"]
+    return _table("definitions", "Definitions", "Measures on this page.", header, rows)
+
+
+def range_of(measure: Measure) -> str:
+    """Return the range of a measure, such as "0 to 1"."""
+    low, high = (f"{end:g}".replace("inf", "∞").replace("-", "−") for end in measure.range)
+    return f"{low} to {high}"

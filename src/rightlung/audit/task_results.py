@@ -60,6 +60,8 @@ class PartResult:
     """The reports that retrieval chose from, if they are not those of the audited studies."""
     galleries: Sequence[Gallery] = ()
     """Cases with pictures, for the page."""
+    clusters: str = "patients"
+    """What the bootstrap resamples."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers as plain values; the main measures also without intervals."""

@@ -24,12 +24,15 @@ from rightlung.cli.options import (
     PROMPTS_HELP,
     QUERY_HELP,
     REGIONS_HELP,
+    REPORT_COLUMN,
     RESAMPLES_HELP,
     RETRIEVED_HELP,
     SAMPLES_HELP,
     TASK_HELP,
     TRAIN_HELP,
+    TRAIN_REPORTS_HELP,
     TUNE_HELP,
+    WORDS_HELP,
     BootstrapSeed,
     Device,
     Json,
@@ -365,6 +368,43 @@ def predictions(
     from rightlung.cli.predict import check
 
     check(path, json)
+
+
+@app.command("score-reports")
+def score_reports(
+    generated: Annotated[str, arg("Generated reports: CSV, TSV, JSON lines, Parquet or a source.", "GENERATED")],
+    references: Annotated[str, arg("The true reports, likewise.", "REFERENCES")],
+    out: Annotated[Path, opt("Folder to write to.", "DIR")] = Path("report-scores"),
+    train: Annotated[str | None, opt(TRAIN_REPORTS_HELP, "REPORTS")] = None,
+    protocol: Annotated[Texts, opt(WORDS_HELP, "NAME")] = None,
+    study: Annotated[
+        str | None, opt("Column of the study in GENERATED. Default: id, study or study_id.", "COLUMN")
+    ] = None,
+    text: Annotated[str | None, opt(f"Column of the report in GENERATED. {REPORT_COLUMN}", "COLUMN")] = None,
+    reference_study: Annotated[str | None, opt("Column of the study in REFERENCES.", "COLUMN")] = None,
+    reference_text: Annotated[str | None, opt(f"Column of the report in REFERENCES. {REPORT_COLUMN}", "COLUMN")] = None,
+    patient: Annotated[
+        str | None, opt("Column of the patient in REFERENCES. Default: patient, patient_id or subject_id.", "COLUMN")
+    ] = None,
+    max_words: Annotated[int, opt("r2gen: words of a report (MIMIC-CXR: 99).", "N", min=1)] = 59,
+    min_count: Annotated[int, opt("r2gen: occurrences of a known word in --train (MIMIC-CXR: 10).", "N", min=1)] = 3,
+    resamples: Annotated[int, opt("Number of bootstrap resamples behind each interval.", "N", min=100)] = 1000,
+    level: Level = 0.95,
+    seed: BootstrapSeed = 0,
+    json: Json = False,
+) -> None:
+    """Score generated reports against references.
+
+    BLEU, METEOR, ROUGE-L and CIDEr by several protocols, clinical efficacy by papers' names, sides, and diversity, next
+    to image-blind baselines. Writes scores.html, scores.json and one row for each report (reports.csv).
+    """
+    from rightlung.audit.report_files import ReportColumns
+    from rightlung.cli.score_reports import run
+    from rightlung.results.estimate import BootstrapSettings
+
+    columns, others = ReportColumns(study, text), ReportColumns(reference_study, reference_text, patient)
+    settings = BootstrapSettings(resamples, level, seed)
+    run(generated, references, out, columns, others, train, protocol or [], max_words, min_count, settings, json)
 
 
 app.command()(reproduce)

@@ -55,6 +55,12 @@ MISSING_HELP = (
     "With --task classification or probe: whether a finding that an image's labels lack is unknown or, if other images "
     "have it, negative."
 )
+TRAIN_REPORTS_HELP = (
+    "Training reports, which the image-blind baselines learn from; under r2gen, rare words of them are <unk>. Default: "
+    "baselines learn from the references of other patients, and no word is replaced."
+)
+WORDS_HELP = "How texts become words: r2gen, whole, uncased or cased (repeatable). Default: all."
+REPORT_COLUMN = "Default: report or text, else findings and impression."
 RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
 CASES_HELP = "Number of best cases, and of worst cases, to draw. Default: 6; with --task, 4."
 QUERY_HELP = (

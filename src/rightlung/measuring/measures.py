@@ -67,7 +67,11 @@ COLUMN_TYPES: dict[str, Any] = {
     retrieval.EMBEDDING: pa.list_(pa.float32()),
     "box_scores": pa.list_(pa.float64()),
     "box_matches": pa.list_(pa.int64()),
-    **dict.fromkeys(("labels_true", "labels_called", "pairs_true", "pairs_called"), pa.list_(pa.string())),
+    **{
+        f"{what}_{which}": pa.list_(pa.string())
+        for what in ("labels", "uncertain", "pairs")
+        for which in ("true", "called")
+    },
     **dict.fromkeys(("answer_text", "reference_text"), pa.string()),
 }
 """Types of columns that are not float64."""
@@ -98,15 +102,21 @@ class Measure:
     """Computes columns from the embeddings of all rows together."""
     aggregate: Aggregate | None = None
     """Default: the mean over the instances whose column is defined."""
+    prepare: Callable[[Columns], Columns] | None = None
+    """What the aggregate needs, computed from the columns once and not for every resample. Default: the columns."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", self.columns or (self.name,))
 
+    def statistic(self, columns: Columns) -> Callable[[Floats], Floats]:
+        """Return the function from counts ``(resamples, instances)`` to one number for each resample."""
+        if self.prepare is not None:
+            columns = self.prepare(columns)
+        return partial(self.aggregate or partial(_mean_of, self.columns[0]), columns)
+
     def of_counts(self, columns: Columns, counts: Floats) -> Floats:
         """Return one number for each row of counts ``(resamples, instances)``."""
-        if self.aggregate is not None:
-            return self.aggregate(columns, counts)
-        return _mean_of(self.columns[0], columns, counts)
+        return self.statistic(columns)(counts)
 
     def value(self, columns: Columns) -> float:
         """Return the number over all instances."""
@@ -219,9 +229,23 @@ def _mean_of(name: str, columns: Columns, counts: Floats) -> Floats:
 
 
 def _clinical(**options: Any) -> dict[str, Any]:
-    aggregate = partial(texts.clinical, **options)
-    return {"image_rows": texts.text_rows, "text_statistics": texts.label_columns, "aggregate": aggregate}
+    of_labels = {name: options.pop(name) for name in ("group", "uncertain", "at_least") if name in options}
+    return {
+        "image_rows": texts.text_rows,
+        "text_statistics": texts.label_columns,
+        "prepare": partial(texts.clinical_matrices, **of_labels),
+        "aggregate": partial(texts.clinical, **options),
+    }
 
+
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "ce_r2gen": {"average": "macro", "group": "14", "absent_as_zero": True},
+    "ce_r2gen_micro": {"average": "micro", "group": "14"},
+    "ce_promptmrg": {"average": "example", "group": "14"},
+    "ce_organ": {"average": "weighted", "group": "14", "uncertain": "ones"},
+    "ce_apart": {"average": "micro", "group": "14", "uncertain": "apart"},
+}
+"""How papers average precision, recall and F1 of CheXpert's observations (docs/score-reports.md)."""
 
 _TEXT = {"image_rows": texts.text_rows}
 _BOXES = {"image_rows": boxes.detection_rows, "box_statistics": boxes.match_columns}
@@ -248,6 +272,17 @@ _COMPUTED: dict[str, dict[str, Any]] = {
     "example_f1_14": _clinical(average="example", group="14"),
     "macro_mcc_13": _clinical(average="macro", group="13", measure="mcc"),
     "sided_f1": _clinical(average="micro", group="pairs"),
+    "sided_precision": _clinical(average="micro", group="pairs", measure="precision"),
+    "sided_recall": _clinical(average="micro", group="pairs", measure="recall"),
+    "macro_mcc_10_positives": _clinical(average="macro", group="13", measure="mcc", at_least=10),
+    **{
+        f"{name}_{measure}": _clinical(measure=measure, **options)
+        for name, options in _VARIANTS.items()
+        for measure in ("precision", "recall", "f1")
+    },
+    **{f"{kind}_f1_5_ones": _clinical(average=kind, group="5", uncertain="ones") for kind in ("micro", "macro")},
+    "distinct_share": _TEXT | {"text_statistics": texts.repeat_columns},
+    "most_frequent_share": _TEXT | {"text_statistics": texts.repeat_columns},
     "box_miou": {"box_statistics": boxes.overlap_columns, "aggregate": boxes.mean_overlap},
     "box_miou_pooled": {"box_statistics": boxes.overlap_columns, "aggregate": boxes.pooled_overlap},
     "sentence_map": {"box_statistics": boxes.sentence_columns},

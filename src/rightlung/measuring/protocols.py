@@ -140,6 +140,21 @@ _TEXTS = (
     "bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider", "micro_f1_14", "macro_f1_14",
     "example_f1_14", "micro_f1_13", "macro_f1_13", "macro_mcc_13", "micro_f1_5", "macro_f1_5", "sided_f1",
 )  # fmt: skip
+_WORDS = _TEXTS[:7]
+_CASED = Protocol("cased", (), _WORDS, text="cased")
+_UNCASED = Protocol("uncased", (), _WORDS, text="uncased")
+_CLINICAL = Protocol(
+    "clinical", (),
+    (
+        *(f"{name}_{one}" for name in ("ce_r2gen", "ce_r2gen_micro", "ce_promptmrg", "ce_organ", "ce_apart")
+          for one in ("precision", "recall", "f1")),
+        "macro_f1_14", "micro_f1_13", "macro_f1_13", "micro_f1_5", "macro_f1_5",
+        "micro_f1_5_ones", "macro_f1_5_ones", "macro_mcc_13", "macro_mcc_10_positives", "sided_precision",
+        "sided_recall", "sided_f1",
+    ),
+    text="whole", labels="rule labeller; blank is negative; uncertain as each measure says",
+)  # fmt: skip
+_DIVERSITY = Protocol("diversity", (), ("distinct_share", "most_frequent_share"), text="whole")
 _R2GEN = Protocol("r2gen", (), _TEXTS, text="r2gen", labels=_UNCERTAIN_NEGATIVE)
 _WHOLE = Protocol("whole", (), _TEXTS, text="whole", labels=_UNCERTAIN_NEGATIVE)
 _SENTENCE_GROUNDING = Protocol("chex-sg", ("own",), ("box_miou", "box_miou_pooled", "sentence_map"), resamples=250)
@@ -166,7 +181,8 @@ PROTOCOLS = Registry(
     "protocol",
     (
         _AUDIT, _WRONG_LUNG, _CLASSIFICATION, _REPORTS, _R2GEN, _WHOLE, _SENTENCE_GROUNDING, _DETECTION,
-        _REGION_CLASSIFICATION, _REGION_EXPLANATION, _RETRIEVAL, _ONE_OF_CLASSES,
+        _REGION_CLASSIFICATION, _REGION_EXPLANATION, _RETRIEVAL, _ONE_OF_CLASSES, _CASED, _UNCASED, _CLINICAL,
+        _DIVERSITY,
     ),
 )  # fmt: skip
 find_protocol = PROTOCOLS.find

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from rightlung.core import InputError
+from rightlung.lexicon.labeller import observations
 from rightlung.scoring.clinical import (
     GROUPS,
+    Average,
     Measure,
     averaged,
     example_f1,
     label_matrix,
-    positive_observations,
     sided_findings,
 )
 from rightlung.scoring.language import (
@@ -30,6 +32,7 @@ from rightlung.scoring.language import (
     sentence_bleu,
     token_rule,
 )
+from rightlung.scoring.text_retrieval import without_case_and_spaces
 
 if TYPE_CHECKING:
     from rightlung.measuring.targets import StudyLabels
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Columns = Mapping[str, NDArray[Any]]
 Words = list[list[str]]
+_LISTS, _APART = (list, np.ndarray), "uncertain {}"
 CHEXBERT, VOCABULARY = "RIGHTLUNG_CHEXBERT", "RIGHTLUNG_BERT_VOCABULARY"
 """Environment variables: CheXbert's checkpoint, and the vocabulary of bert-base-uncased that it needs."""
 MODEL_MEASURES: Mapping[str, tuple[str, ...]] = {
@@ -132,31 +136,83 @@ def chexbert_columns(answers: Sequence[str], references: Sequence[str], rule: st
 
 
 def label_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[Any]]:
-    """Return the positive observations and the (finding, side) pairs; uncertain ones are negative."""
-    said, true = (("called", answers), ("true", references))
+    """Return positive observations, uncertain ones, and (finding, side) pairs, of which uncertain ones are negative."""
+    found: dict[str, list[Any]] = {}
+    for name, texts in (("called", answers), ("true", references)):
+        said = [observations(text) for text in texts]
+        for what, polarity in (("labels", "positive"), ("uncertain", "uncertain")):
+            found[f"{what}_{name}"] = [[label for label, one in some.items() if one == polarity] for some in said]
+        found[f"pairs_{name}"] = [list(sided_findings(text)) for text in texts]
+    return found
+
+
+def repeat_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[float]]:
+    """Return, of each generated text, one over how often it occurs, and whether it is the most frequent one."""
+    texts = [without_case_and_spaces(text) for text in answers]
+    counts = Counter(texts)
+    most = max(counts, key=counts.__getitem__, default="")
     return {
-        f"{what}_{name}": [list(label(text)) for text in texts]
-        for what, label in (("labels", positive_observations), ("pairs", sided_findings))
-        for name, texts in (said, true)
+        "distinct_share": [1 / counts[text] for text in texts],
+        "most_frequent_share": [float(text == most) for text in texts],
     }
+
+
+Uncertain = Literal["zeros", "ones", "apart"]
+
+
+def _labels(columns: Columns, which: str, uncertain: Uncertain) -> list[list[str] | None]:
+    """Return the labels of each row; uncertain ones are left out, are positive, or are labels of their own."""
+    positive = columns[f"labels_{which}"]
+    if uncertain == "zeros":
+        return list(positive)
+    named = "{}" if uncertain == "ones" else _APART
+    return [
+        None if not isinstance(labels, _LISTS) else [*labels, *map(named.format, unsure)]
+        for labels, unsure in zip(positive, columns[f"uncertain_{which}"], strict=True)
+    ]
+
+
+def clinical_matrices(
+    columns: Columns, *, group: str, uncertain: Uncertain = "zeros", at_least: int = 0
+) -> dict[str, NDArray[Any]]:
+    """Return who has which label of a group of observations or, for ``pairs``, which (finding, side) pair.
+
+    ``called`` and ``true`` are (rows, labels), and ``there`` says which rows have labels. With ``at_least``, only
+    observations with so many positive references among all rows count.
+    """
+    if group == "pairs":
+        called, true = list(columns["pairs_called"]), list(columns["pairs_true"])
+    else:
+        called, true = (_labels(columns, which, uncertain) for which in ("called", "true"))
+    there = [row for row, labels in enumerate(true) if isinstance(labels, _LISTS)]
+    said, known = ([column[row] or () for row in there] for column in (_plain(called), _plain(true)))
+    names = GROUPS[group] if group in GROUPS else sorted({name for some in (*said, *known) for name in some})
+    if uncertain == "apart":
+        names = (*names, *map(_APART.format, names))
+    if at_least:
+        often = Counter(name for some in known for name in some)
+        names = tuple(name for name in names if often[name] >= at_least)
+    return {"called": label_matrix(said, names), "true": label_matrix(known, names), "there": np.array(there, np.intp)}
 
 
 def clinical(
     columns: Columns,
     counts: Floats,
     *,
-    average: Literal["micro", "macro", "example"],
-    group: str,
+    average: Average | Literal["example"],
     measure: Measure = "f1",
+    absent_as_zero: bool = False,
 ) -> Floats:
-    """Return clinical efficacy over a group of observations or, for the group ``pairs``, over (finding, side) pairs."""
-    what = "pairs" if group == "pairs" else "labels"
-    called, true = columns[f"{what}_called"], columns[f"{what}_true"]
-    there = [row for row, labels in enumerate(true) if isinstance(labels, list | np.ndarray)]
-    said, known = ([column[row] for row in there] for column in (called, true))
-    names = GROUPS[group] if group in GROUPS else sorted({name for some in (*said, *known) for name in some})
-    if not there or not len(names):
+    """Return clinical efficacy from `clinical_matrices`."""
+    called, true = columns["called"], columns["true"]
+    if not called.size:
         return np.full(len(counts), np.nan)
-    matrices = label_matrix(said, names), label_matrix(known, names)
-    drawn = counts[:, there]
-    return example_f1(*matrices, drawn) if average == "example" else averaged(*matrices, drawn, average, measure)
+    drawn = counts[:, columns["there"]]
+    if average == "example":
+        return example_f1(called, true, drawn, measure)
+    return averaged(called, true, drawn, average, measure, absent_as_zero)
+
+
+def _plain(column: Sequence[Any]) -> list[list[str] | None]:
+    """Return lists where pandas has arrays."""
+    return [list(labels) if isinstance(labels, _LISTS) else None for labels in column]

@@ -71,12 +71,12 @@ def _combined(
     method: Method = "bca",
 ) -> Estimate:
     """Return a combination of the measure's values in several tables; patients are resampled in all of them at once."""
-    columns = [{column: part[column].to_numpy() for column in measure.columns} for part in parts]
+    statistics = [measure.statistic({name: part[name].to_numpy() for name in measure.columns}) for part in parts]
     ends = np.cumsum([len(part) for part in parts])[:-1]
 
     def statistic(counts: Floats) -> Floats:
         split = np.split(counts, ends, axis=1)
-        return combine([measure.of_counts(*one) for one in zip(columns, split, strict=True)])
+        return combine([one(drawn) for one, drawn in zip(statistics, split, strict=True)])
 
     patients = np.concatenate([part.patient.to_numpy(dtype=object) for part in parts])
     return Estimator(patients, settings).aggregate(statistic, np.ones(len(patients), bool), method=method)

@@ -33,7 +33,7 @@ UNCERTAIN: Final[Mapping[str, Collection[str]]] = {
 }
 """What "uncertain" counts as, and the polarities that then count as positive."""
 
-Average = Literal["micro", "macro"]
+Average = Literal["micro", "macro", "weighted"]
 Measure = Literal["precision", "recall", "f1", "mcc"]
 
 
@@ -66,8 +66,9 @@ def sided_findings(report: str, uncertain: str = "negative") -> tuple[str, ...]:
 def label_matrix(labels: Sequence[Collection[str]], names: Sequence[str]) -> FloatArray:
     """Return 1 where a text has a label and 0 elsewhere: (texts, names)."""
     found = np.zeros((len(labels), len(names)))
+    places = {name: place for place, name in enumerate(names)}
     for row, said in zip(found, labels, strict=True):
-        row[[place for place, name in enumerate(names) if name in said]] = 1.0
+        row[[places[name] for name in said if name in places]] = 1.0
     return found
 
 
@@ -94,28 +95,40 @@ def _of_sums(
 
 
 def averaged(
-    called: FloatArray, true: FloatArray, counts: FloatArray, average: Average, measure: Measure = "f1"
+    called: FloatArray,
+    true: FloatArray,
+    counts: FloatArray,
+    average: Average,
+    measure: Measure = "f1",
+    absent_as_zero: bool = False,
 ) -> FloatArray:
     """Return the average of a measure over classes, (rows,): ``macro`` over classes, ``micro`` over all pairs.
 
-    The micro average of MCC is that of the pooled pairs of text and class.
+    The micro average of MCC is that of the pooled pairs of text and class. ``weighted`` is the macro average in which a
+    class counts as often as it is positive. With ``absent_as_zero``, a class without a positive reference counts as 0
+    in the macro average, as in scikit-learn.
     """
-    if average == "macro":
+    if average != "micro":
         values = class_scores(called, true, counts)[measure]
         defined = ~np.isnan(values)
-        mean = _ratio(np.where(defined, values, 0.0).sum(axis=1), defined.sum(axis=1).astype(np.float64))
+        weights = counts @ true if average == "weighted" else (defined | absent_as_zero).astype(np.float64)
+        mean = _ratio((np.where(defined, values, 0.0) * weights).sum(axis=1), weights.sum(axis=1))
         return np.where(defined.any(axis=1), mean, np.nan)
     hits, calls, positives = (counts @ part.sum(axis=1, keepdims=True) for part in (called * true, called, true))
     total = counts.sum(axis=1, keepdims=True) * called.shape[1]
     return _of_sums(hits, calls, positives, total)[measure][:, 0]
 
 
-def example_f1(called: FloatArray, true: FloatArray, counts: FloatArray) -> FloatArray:
-    """Return F1 of each text averaged over texts, (rows,); a text without any label on both sides has 0.
+def example_f1(called: FloatArray, true: FloatArray, counts: FloatArray, measure: Measure = "f1") -> FloatArray:
+    """Return F1 (or ``precision`` or ``recall``) of each text averaged over texts, (rows,).
+
+    A text without any label on both sides has 0.
 
     So a reference scored against itself may stay below 1, as in the papers and in scikit-learn (``samples``).
     """
-    values = _ratio(2 * (called * true).sum(axis=1), called.sum(axis=1) + true.sum(axis=1))
+    hits, calls, positives = ((called * true).sum(axis=1), called.sum(axis=1), true.sum(axis=1))
+    parts = {"precision": (hits, calls), "recall": (hits, positives), "f1": (2 * hits, calls + positives)}
+    values = _ratio(*parts[measure])
     drawn = counts.sum(axis=1)
     return np.where(drawn > 0, _ratio(counts @ values, drawn), np.nan)
 

@@ -56,6 +56,15 @@ def cased_words(text: str) -> list[str]:
     return re.findall(r"\w+(?:[-'/.]\w+)*|[^\w\s]", text)
 
 
+def words_without_marks(text: str) -> list[str]:
+    """Return the words of a text in lower case without punctuation marks, close to the PTB tokenizer's.
+
+    >>> words_without_marks("No X-ray change of 2.5 cm, (stable).")
+    ['no', 'x-ray', 'change', 'of', '2.5', 'cm', 'stable']
+    """
+    return [word for word in cased_words(text.lower()) if word[0].isalnum() or word[0] == "_"]
+
+
 def clean_words(text: str) -> list[str]:
     """Return the words of a text as R2Gen cleans it: lower case, " . " between sentences and at the end.
 
@@ -94,9 +103,11 @@ TOKEN_RULES: dict[str, Callable[[str], list[str]]] = {
     "marks": words_and_marks,
     "r2gen": r2gen_words,
     "whole": clean_words,
+    "uncased": words_without_marks,
+    "given": str.split,
 }
 """How a text becomes words: words and marks, with case and in lower case; as R2Gen does, cut to
-`MAX_WORDS`; the same for the whole text."""
+`MAX_WORDS`; the same for the whole text; lower-case words without marks; the words as given, between spaces."""
 
 
 def token_rule(name: str) -> Callable[[str], list[str]]:

@@ -59,11 +59,12 @@ class ConstantText:
         """Return the text for a patient, None if other patients have none."""
         held_out = None if patient is None else fold_of(patient, self.folds)
         if held_out not in self._known:
-            self._known[held_out] = _most_typical([text for fold, text in self._texts if fold != held_out])
+            self._known[held_out] = most_typical([text for fold, text in self._texts if fold != held_out])
         return self._known[held_out]
 
 
-def _most_typical(texts: Sequence[str]) -> str | None:
+def most_typical(texts: Sequence[str]) -> str | None:
+    """Return the most frequent text; of equally frequent ones, that with the highest BLEU-4 against the others."""
     counts = Counter(texts)
     most = max(counts.values(), default=0)
     frequent = [text for text, count in counts.items() if count == most][:CANDIDATES]
