@@ -366,7 +366,7 @@ def _mean_cell(values: Sequence[float | None]) -> Cell:
 
 
 def _table_name(table: str) -> str:
-    return f"Table {table}" if table.isdigit() else table
+    return f"Table {table}" if table.isdigit() else table.partition(", ")[2]
 
 
 def _findings(judged: Sequence[Judged]) -> list[str]:
