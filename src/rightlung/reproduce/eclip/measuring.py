@@ -109,24 +109,36 @@ class _Encoded:
 def _classified(classifier: Any, studies: Sequence[str], findings: Sequence[str]) -> list[Batch]:
     """Return the scores of an `_Encoded` model's classifier for all studies."""
     scores = np.asarray(classifier.classify(range(len(studies)), findings), np.float64)
-    kept = [name for name in findings if classifier.knows(name)]
-    columns = [place for place, name in enumerate(findings) if name in kept]
+    known = [place for place, name in enumerate(findings) if classifier.knows(name)]
+    return _scored(scores[:, known], studies, [findings[place] for place in known])
+
+
+def _scored(scores: NDArray[Any], studies: Sequence[str], findings: Sequence[str]) -> list[Batch]:
+    """Return scores (studies, findings) as answers."""
+    rows = zip(studies, scores.tolist(), strict=True)
     return [
         Batch.of(
             [
-                Prediction(study, IMAGE_QUERY, finding_scores=dict(zip(kept, row, strict=True)))
-                for study, row in zip(studies, scores[:, columns].tolist(), strict=True)
+                Prediction(study, IMAGE_QUERY, finding_scores=dict(zip(findings, row, strict=True)))
+                for study, row in rows
             ]
         )
     ]
 
 
+def _by_prompts(model: Any, embedded: Embedded, findings: Sequence[str]) -> list[Batch]:
+    """Return the probability of findings from their positive and negative prompts, as the model's own `classify`."""
+    scale = 1 / (_temperature(model) or 1.0)
+    return _scored(model.prompt_probabilities(embedded.images, findings, scale), embedded.studies, findings)
+
+
 def _zero_shot(model: Any, embedded: Embedded, targets: Targets, folder: Path) -> None:
-    """Classify all images by prompts, and those of the selections."""
+    """Tell for all images which findings are there, and of the selections which class each image shows."""
+    rows = _by_prompts(model, embedded, FINDINGS)
+    _write(folder, "zero-shot", rows, _only(targets, FINDINGS), find_protocol("classification"))
     classes = [*dict.fromkeys((*FINDINGS, *(name for one in SELECTIONS.values() for name in one.classes)))]
     classifier = PromptClassifier(_Encoded(model, embedded.images), prompt_ensemble(classes))
     rows = _classified(classifier, embedded.studies, classes)
-    _write(folder, "zero-shot", rows, _only(targets, FINDINGS), find_protocol("classification"))
     for name, selection in SELECTIONS.items():
         with suppress(InputError):  # few studies may lack a class
             chosen = replace(targets, labels=select(targets.labels, selection))
@@ -259,6 +271,5 @@ def _shortcut(model: Any, folder: Path) -> None:
                 model, kept, queries=("image", "reports"), method="embed", batch_size=IMAGES_AT_ONCE, boxes=None
             )
             found = _embedded(asked)
-            classifier = PromptClassifier(_Encoded(model, found.images), prompt_ensemble(["pneumonia"]))
-            rows = _classified(classifier, found.studies, ["pneumonia"])
+            rows = _by_prompts(model, found, ["pneumonia"])
             _write(folder, name, rows, _only(targets, ["pneumonia"]), protocol)
