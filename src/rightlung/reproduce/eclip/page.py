@@ -158,7 +158,7 @@ class EclipPage:
         for host in hosts:
             caption = (
                 "Zero-shot classification and pointing on exact masks, in percent; differences are paired. Accuracy by "
-                "chance: 20, 8.3 and 50 %."
+                "chance: 20, 8.3 and 50 %. AUROC: positive against negative prompts of each finding."
             )
             yield from self.table(
                 f"t1-{host}", f"Table 1: {HOSTS[host]}", caption, self._rows_of(host), minus=host, papers="benchmark",
