@@ -8,6 +8,7 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -135,8 +136,6 @@ def test_blind_reports_are_the_best_of_other_patients_and_bleu_is_the_corpus_ble
     score = CorpusBleu(texts)
     for text in (*texts, "The the the heart is normal."):
         rows = [bleu_statistics(clean_words(text), clean_words(other)) for other in texts]
-        import numpy as np
-
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         assert score.of(text) == pytest.approx(float(corpus_bleu(columns, np.ones((1, 3)), 4)[0]))
     best, glued = best_report(texts), assembled_report(texts)

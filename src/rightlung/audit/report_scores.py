@@ -190,7 +190,7 @@ def _asked(reports: Mapping[str, WrittenReport]) -> TaskAnswers:
 def _targets(references: Texts, patients: Mapping[str, str], name: str, seed: int, store: MaskStore) -> Targets:
     labels = {study: StudyLabels(patients[study], {}, text) for study, text in references.items()}
     known = json.dumps([[study, patients[study], text] for study, text in sorted(references.items())])
-    settings = {"rules": [], "pixels": None, "seed": seed, "subsets": [], "limit": None}
+    settings: dict[str, Any] = {"rules": [], "pixels": None, "seed": seed, "subsets": [], "limit": None}
     phrase_set = hashlib.sha256(known.encode()).hexdigest()[:10]
     return Targets(name, settings, store, labels=labels, phrase_set=phrase_set)
 
