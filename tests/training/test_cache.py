@@ -12,6 +12,7 @@ import torch
 from rightlung import open_source
 from rightlung.core import InputError, OutputError
 from rightlung.phantom.config import default_config
+from rightlung.phantom.source import PhantomSource
 from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.training.annotations import StudyAnnotations, StudySentence
 from rightlung.training.cache import DiskCache
@@ -248,6 +249,8 @@ def test_what_a_target_adds_does_not_depend_on_who_wrote_the_cache(tmp_path: Pat
         disk = DiskCache(tmp_path, open_source(entry.source), 5, options)
         found = disk.read(CPU)
         if found is None:
-            disk.write(PhantomDataset(open_source(entry.source), options).cached(5, lambda _: None))
+            source = open_source(entry.source)
+            assert isinstance(source, PhantomSource)
+            disk.write(PhantomDataset(source, options).cached(5, lambda _: None))
     assert found is not None
     assert found.available_targets == {"expert"}

@@ -17,7 +17,7 @@ from typing import Any
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.problem import Problem
 from rightlung.studies import open_source
-from rightlung.studies.files import open_regular
+from rightlung.studies.lines import Lines, opened_table
 from rightlung.studies.tables import CsvTable
 
 ID_NAMES = ("id", "study", "study_id")
@@ -173,8 +173,9 @@ def _of_parquet(path: Path) -> tuple[Sequence[str], Iterable[Row]]:
     import pyarrow.parquet as pq
 
     try:
-        with open_regular(path) as file:
-            table = pq.ParquetFile(file).read()
+        table = pq.ParquetFile(path).read()
+    except FileNotFoundError:
+        raise InputError(f"{path}: the file does not exist") from None
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as Parquet ({error})") from None
     return table.column_names, enumerate(table.to_pylist())
@@ -182,19 +183,22 @@ def _of_parquet(path: Path) -> tuple[Sequence[str], Iterable[Row]]:
 
 def _of_json_lines(path: Path, problems: list[Problem]) -> tuple[Sequence[str], Iterable[Row]]:
     rows: list[Row] = []
-    with open_regular(path) as file:
-        for line, content in enumerate(file, start=1):
-            if not content.strip():
+    with opened_table(path) as file:
+        lines = Lines(file, path)
+        while (taken := lines.take()) is not None:
+            line, content, fault = taken
+            if fault is None and not content.strip():
                 continue
             try:
-                row = json.loads(content)
-            except ValueError as error:
+                row = None if fault else json.loads(content)
+            except (ValueError, RecursionError) as error:
                 problems.append(Problem(str(path), f"is not JSON ({error})", line))
                 continue
             if isinstance(row, dict):
                 rows.append((line, row))
             else:
-                problems.append(Problem(str(path), f"must be an object in braces; got {str(row)[:40]!r}", line))
+                told = f"the row {fault}" if fault else f"must be an object in braces; got {str(row)[:40]!r}"
+                problems.append(Problem(str(path), told, line))
     return [*dict.fromkeys(chain.from_iterable(row for _, row in rows))], rows
 
 

@@ -137,7 +137,7 @@ class ReportScoring:
         bare = UNKNOWN.strip("<>")
 
         def answer(text: str) -> str:
-            words = r2gen_words(text, max_words=self.max_words)
+            words = r2gen_words(text, max_words=self.max_words) if text.strip() else []
             return " ".join(UNKNOWN if known is not None and word == bare else word for word in words)
 
         return answer, lambda text: " ".join(r2gen_words(text, known, self.max_words))
@@ -147,18 +147,20 @@ class ReportScoring:
         true = self.reports.references
         part = self.parts[0]
         asked, learnt = _asked(true), _asked(true if self.train is None else self.train)
-        nothing = Targets("", {}, MaskStore())
-        blind = BlindBaselines(part, learnt, nothing, elsewhere=self.train is not None)
         found: dict[str, dict[str, str]] = {PLAIN: {s: one.text for s, one in self.reports.generated.items()}}
-        for one in blind.answers(asked, nothing, asked.queries, self.settings.seed):
-            found.setdefault(one.condition, {})[one.study] = one.report or ""
+        with MaskStore() as masks:
+            nothing = Targets("", {}, masks)
+            blind = BlindBaselines(part, learnt, nothing, elsewhere=self.train is not None)
+            for one in blind.answers(asked, nothing, asked.queries, self.settings.seed):
+                found.setdefault(one.condition, {})[one.study] = one.report or ""
         return dict(found)
 
     def measured(self, part: TaskPart, answers: Mapping[str, Texts], references: Texts) -> tuple[Protocol, pa.Table]:
         """Measure answers by condition against references."""
         of_answer, of_reference = self.read_by(part)
         cleaned = {study: of_reference(text) for study, text in references.items()}
-        targets = _targets(cleaned, self.reports.patients, self.names[1], self.settings.seed)
+        with MaskStore() as nothing:
+            targets = _targets(cleaned, self.reports.patients, self.names[1], self.settings.seed, nothing)
         protocol = part.protocol.applied_to(targets, **self.settings.as_options())
         if not self.reports.knows_patients:
             protocol = replace(protocol, averaging="intervals by bootstrap over reports (BCa): no patient is known")
@@ -186,12 +188,12 @@ def _asked(reports: Mapping[str, WrittenReport]) -> TaskAnswers:
     )
 
 
-def _targets(references: Texts, patients: Mapping[str, str], name: str, seed: int) -> Targets:
+def _targets(references: Texts, patients: Mapping[str, str], name: str, seed: int, store: MaskStore) -> Targets:
     labels = {study: StudyLabels(patients[study], {}, text) for study, text in references.items()}
     known = json.dumps([[study, patients[study], text] for study, text in sorted(references.items())])
-    settings = {"rules": [], "pixels": None, "seed": seed, "subsets": [], "limit": None}
+    settings: dict[str, Any] = {"rules": [], "pixels": None, "seed": seed, "subsets": [], "limit": None}
     phrase_set = hashlib.sha256(known.encode()).hexdigest()[:10]
-    return Targets(name, settings, MaskStore(), labels=labels, phrase_set=phrase_set)
+    return Targets(name, settings, store, labels=labels, phrase_set=phrase_set)
 
 
 def _answered(study: str, condition: str, text: str) -> Prediction:

@@ -79,8 +79,9 @@ def text_rows(answer: Mapping[str, Any], labels: StudyLabels) -> Iterator[dict[s
 
 
 def _words(answers: Sequence[str], references: Sequence[str], rule: str) -> tuple[Words, Words]:
+    """Split texts into words; a generated text that is blank has none, where R2Gen's cleaning leaves a full stop."""
     split = token_rule(rule)
-    return [split(text) for text in answers], [split(text) for text in references]
+    return [split(text) if text.strip() else [] for text in answers], [split(text) for text in references]
 
 
 def bleu_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[float]]:
