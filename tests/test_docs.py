@@ -110,5 +110,5 @@ def test_every_command_and_no_other_is_documented() -> None:
     commands |= {f"data {command.name}" for command in data_app.registered_commands}
     commands |= {f"judgements {command.name}" for command in judgements_app.registered_commands}
     table = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    documented = set(re.findall(r"^\| `rightlung ((?:(?:data|judgements) )?[a-z]+)", table, re.MULTILINE))
+    documented = set(re.findall(r"^\| `rightlung ((?:(?:data|judgements) )?[a-z-]+)", table, re.MULTILINE))
     assert documented == commands

@@ -216,7 +216,8 @@ def score_reports(scoring: ReportScoring, out: str | Path) -> ReportScores:
             done = part_result(part, protocol, table, (), {}, scoring.settings)
             found.append(replace(done, clusters="patients" if scoring.reports.knows_patients else "reports"))
         changed = {name: {s: change(t) for s, t in references.items()} for name, (_, change) in CHECKS.items()}
-        check = checked(scoring, [part for part in parts if part.name in ("whole", "clinical")], changed, references)
+        words = next((part for part in parts if part.name == "whole"), parts[0])
+        check = checked(scoring, [words, *(part for part in parts if part.name == "clinical")], changed, references)
         result = _result(scoring, found, check)
         page = make_report_page(result, found, check)
         further: dict[str, Any] = {
