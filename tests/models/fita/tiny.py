@@ -19,7 +19,7 @@ REPORTS = [
     "Small right pleural effusion. No pneumothorax.",
     "The heart is enlarged. No pleural effusion. Left pneumothorax.",
     "The lungs are clear. No pneumothorax. The heart size is normal.",
-    "Small left pleural effusion, and right pneumothorax. No edema.",
+    "Small left pleural effusion. Right pneumothorax. No edema.",
 ]
 BERT = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,

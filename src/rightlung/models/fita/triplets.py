@@ -24,11 +24,12 @@ NAMES = {finding(label).name: label for label in OBSERVATIONS if label != "No Fi
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A sentence of a report: what it says of each of 13 findings, and of each on one side."""
+    """A sentence of a report: what it says of each of 13 findings, what that implies, and what it says of one side."""
 
     text: str
     study: int
     said: dict[str, str]
+    implied: frozenset[str]
     sides: frozenset[tuple[str, str]]
 
 
@@ -44,18 +45,17 @@ class Triplet:
 
 
 @lru_cache(maxsize=1 << 16)
-def _read(text: str) -> tuple[dict[str, str], frozenset[tuple[str, str]]]:
-    said: dict[str, str] = {}
-    sides = set()
-    order = {"negative": 0, "uncertain": 1, "positive": 2}
+def _read(text: str) -> tuple[dict[str, str], frozenset[str], frozenset[tuple[str, str]]]:
+    labels = observations(text)
+    said = {name: polarity for name, label in NAMES.items() if (polarity := labels[label]) is not None}
+    implied, sides = set(), set()
     for mention in read_sentence(text).mentions:
-        wider = broader_findings(mention.finding) if mention.polarity == "positive" else ()
-        for name in (mention.finding, *wider):
-            if name in NAMES and order[mention.polarity] >= order[said.get(name, "negative")]:
-                said[name] = mention.polarity
-                if mention.polarity == "positive" and mention.side in ("left", "right"):
-                    sides.add((name, str(mention.side)))
-    return said, frozenset(sides)
+        if mention.polarity == "positive":
+            meant = (mention.finding, *broader_findings(mention.finding))
+            implied.update(meant)
+            if mention.side in ("left", "right"):
+                sides.update((name, str(mention.side)) for name in meant if said.get(name) == "positive")
+    return said, frozenset(implied), frozenset(sides)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -94,7 +94,7 @@ def _clinical(segments: Sequence[Segment], count: int, stream: RandomStream) -> 
         pair = _pair(stating[name], stream)
         if pair is None:
             continue
-        silent = [one.text for one in segments if name not in one.said]
+        silent = [one.text for one in segments if name not in one.said and name not in one.implied]
         kind = "unmentioned" if silent and (number // len(classes)) % 2 else "negated"
         negated = [one.text for one in segments if one.said.get(name) == "negative"] or negative_prompts(name)
         negative = stream.choice(list(silent if kind == "unmentioned" else negated))

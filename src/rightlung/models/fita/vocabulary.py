@@ -128,7 +128,7 @@ def sentences_of(words: Sequence[str]) -> list[tuple[int, int]]:
             if place > begin:
                 found.append((begin, place + 1))
             begin = place + 1
-    return found or ([(0, len(words))] if words else [])
+    return found or ([(0, len(words))] if set(words) - {FULL_STOP} else [])
 
 
 def readable(words: Sequence[str]) -> str:
