@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,8 @@ def test_decoder_layers_read_the_encoder_layers_of_the_connection(connection: st
     with torch.no_grad():
         encoded = model.encode(pictures(1))
         crossed = model.memory(encoded).crossed
-        for number, (layer, level) in enumerate(zip(model.decoder.layers, read, strict=True)):
+        layers: Any = model.decoder.layers
+        for number, (layer, level) in enumerate(zip(layers, read, strict=True)):
             keys, values = layer.crossed.keys_values(encoded.levels[level])
             assert torch.equal(crossed[:, number, 0], keys)
             assert torch.equal(crossed[:, number, 1], values)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from rightlung.lexicon.labeller import OBSERVATIONS
-from rightlung.models.fita.decoder import ReportDecoder
 from rightlung.models.fita.losses import (
     alignment_loss,
     classification_loss,
@@ -21,26 +22,26 @@ from tests.models.fita.tiny import CONFIG, REPORTS, batch, create, pictures
 RANDOM = np.random.default_rng(3)
 
 
-def sigmoid(values: np.ndarray) -> np.ndarray:
+def sigmoid(values: Any) -> Any:
     return 1 / (1 + np.exp(-values))
 
 
-def softmax(values: np.ndarray) -> np.ndarray:
+def softmax(values: Any) -> Any:
     shifted = np.exp(values - values.max(-1, keepdims=True))
     return shifted / shifted.sum(-1, keepdims=True)
 
 
-def linear(module: torch.nn.Linear, values: np.ndarray) -> np.ndarray:
+def linear(module: torch.nn.Linear, values: Any) -> Any:
     return values @ module.weight.detach().double().numpy().T + module.bias.detach().double().numpy()
 
 
-def layer_norm(module: torch.nn.LayerNorm, values: np.ndarray) -> np.ndarray:
+def layer_norm(module: torch.nn.LayerNorm, values: Any) -> Any:
     centred = values - values.mean(-1, keepdims=True)
     unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
     return unit * module.weight.detach().double().numpy() + module.bias.detach().double().numpy()
 
 
-def attended(module: torch.nn.Module, queries: np.ndarray, memory: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def attended(module: Any, queries: Any, memory: Any, bias: Any) -> Any:
     """Multi-head attention of one text: queries (q, d), memory (m, d), bias (q, m)."""
     split = [linear(part, given) for part, given in
              ((module.queries, queries), (module.keys, memory), (module.values, memory))]  # fmt: skip
@@ -61,8 +62,8 @@ def test_equation_1_is_the_cross_entropy_of_each_next_token_with_the_end() -> No
 
 
 def test_equation_2_attends_to_patches_symptoms_and_the_words_so_far() -> None:
-    model = create()
-    decoder: ReportDecoder = model.decoder
+    model: Any = create()
+    decoder = model.decoder
     with torch.no_grad():
         encoded = model.encode(pictures(1))
         ids = torch.tensor([[2, 6, 9, 5]])
@@ -82,7 +83,7 @@ def test_equation_2_attends_to_patches_symptoms_and_the_words_so_far() -> None:
 
 
 def test_image_refiner_is_attention_with_the_logarithm_of_the_saliency_as_its_bias() -> None:
-    refiner = create().image_refiner
+    refiner: Any = create().image_refiner
     symptoms, patches = RANDOM.normal(size=(3, 16)), RANDOM.normal(size=(5, 16))
     saliency = RANDOM.random((3, 5)) ** 4
     saliency /= saliency.sum(1, keepdims=True)
@@ -121,7 +122,8 @@ def test_labels_are_those_of_the_report() -> None:
 def test_equation_4_subtracts_the_distance_of_the_negative() -> None:
     anchors, positives, negatives = RANDOM.normal(size=(3, 6, 4))
     near, far = (((anchors - other) ** 2).sum(1) for other in (positives, negatives))
-    found = triplet_loss(*(torch.tensor(one) for one in (anchors, positives, negatives)), 0.5)
+    given = torch.tensor(np.stack([anchors, positives, negatives]))
+    found = triplet_loss(given[0], given[1], given[2], 0.5)
     assert found.item() == pytest.approx(np.maximum(near - far + 0.5, 0).mean(), rel=1e-6)
     zeros, away = torch.zeros(1, 4), torch.full((1, 4), 10.0)
     assert triplet_loss(zeros, zeros, away, 0.5).item() == 0  # with the plus sign of the paper it would be 400.5
@@ -139,9 +141,33 @@ def test_equation_5_ignores_images_with_an_equal_report() -> None:
         for row in range(4):
             kept = [column for column in range(4) if column == row or reports[column] != reports[row]]
             total -= logits[row, row] - np.log(np.exp(logits[row, kept]).sum())
-    given = (torch.tensor(one) for one in (images, texts))
-    found = alignment_loss(*given, batch(*reports), reports, 0.2, None)
+    found = alignment_loss(torch.tensor(images), torch.tensor(texts), batch(*reports), reports, 0.2, None)
     assert found.item() == pytest.approx(total / (2 * 4), rel=1e-5)
+
+
+def test_equation_5_in_two_processes_is_that_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, texts = (torch.tensor(RANDOM.normal(size=(4, 6))) for _ in range(2))
+    reports, given = ["a", "b", "a", "c"], batch(*REPORTS[:2])
+    seen: list[list[torch.Tensor]] = [[], []]
+    losses = []
+    for turn in range(2):  # first note what each process gathers, then give it all of that
+        for rank in range(2):
+            monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+            calls = iter(range(100))
+
+            def gather(own: torch.Tensor, rank: int = rank, turn: int = turn, calls: Any = calls) -> torch.Tensor:
+                if turn == 0:
+                    seen[rank].append(own)
+                    return torch.cat([own, own])
+                number = next(calls)
+                return torch.cat([seen[0][number], seen[1][number]])
+
+            rows = slice(2 * rank, 2 * rank + 2)
+            found = alignment_loss(images[rows], texts[rows], given, reports[rows], 0.2, gather)
+            losses += [found.item()] if turn else []
+    whole = alignment_loss(images, texts, batch(*REPORTS[:4]), reports, 0.2, None)
+    assert np.mean(losses) == pytest.approx(whole.item(), rel=1e-6)
+    assert losses[0] != losses[1]
 
 
 def test_equation_6_has_the_weights_of_the_paper() -> None:

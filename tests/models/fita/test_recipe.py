@@ -1,12 +1,14 @@
-"""The recipes ``fita`` and ``fita-small``: every stage trains, and the rows of the ablation are changes of one recipe."""
+"""The recipes ``fita`` and ``fita-small``: every stage trains, and rows of the ablation are changes of one recipe."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from rightlung.core import InputError
 from rightlung.core.settings import read_settings
@@ -15,7 +17,7 @@ from rightlung.models.folder import load_folder
 from rightlung.training.log import read_log
 from rightlung.training.loop import train
 from rightlung.training.recipe_file import read_stages
-from tests.models.fita.tiny import BERT, REPORTS, batch, create
+from tests.models.fita.tiny import BERT, REPORTS, batch, create, picture
 from tests.training.recipes import CPU, quiet
 
 TINY = [
@@ -29,7 +31,7 @@ TINY = [
     f"text:model.config.text={{options: {BERT}, triplets_per_batch: 16}}",
     "text:model.config.writing={max_words: 30}",
 ]  # fmt: skip
-SWITCHES = {
+SWITCHES: dict[str, dict[str, Any]] = {
     "plain": {"rra": False, "connection": "last", "graph": False, "ifr": False, "tfr": False},
     "+RRA": {"connection": "last", "graph": False, "ifr": False, "tfr": False},
     "+U": {"graph": False, "ifr": False, "tfr": False},
@@ -55,14 +57,37 @@ def test_all_stages_train_and_the_model_comes_back(name: str, tmp_path: Path) ->
     for part, kept in (("text_refiner", True), ("classifier", True), ("decoder", False)):
         before, after = (getattr(one, part).state_dict() for one in (text, model))
         assert all(torch.equal(before[key], after[key]) for key in before) == kept
-    (report,) = model.report(torch.rand(64, 64))
+    (report,) = model.report(picture(0))
     assert report.text
+
+
+def test_without_a_text_refiner_there_is_no_first_stage(tmp_path: Path) -> None:
+    derived = tmp_path / "image-refiner.yaml"
+    config = "dimension: 16, heads: 2, hidden_size: 16, tfr: false, min_count: 1, writing: {max_words: 30}"
+    changes = [
+        f"report:model={{start: 'stage:classifier', kind: fita, config: {{{config}}}}}",
+        "report:losses={report_generation: 1, image_classification: 1}",
+    ]
+    derived.write_text(yaml.safe_dump({"base": "fita-small", "without": ["text"], "changes": changes}))
+    stages = read_stages(derived, [change for change in TINY if not change.startswith("text:")])
+    assert list(stages) == ["classifier", "report"]
+    for stage, recipe in stages.items():
+        train(recipe, tmp_path / stage, hardware=CPU, progress=quiet())
+    model = load_folder(tmp_path / "report" / "model")
+    assert (model.text_refiner, model.graph is not None) == (None, True)
+    assert model.graph.counts[-1, -1] > 0
 
 
 def test_the_recipe_of_the_paper_has_its_settings() -> None:
     recipe = read_stages("fita")["text"]
     config = read_settings(FitaConfig, {**recipe.model.config, "losses": list(recipe.losses)})
-    assert (config.layers, config.dimension, config.hidden_size, config.heads, config.writing.beams) == (3, 512, 512, 8, 3)
+    assert (config.layers, config.dimension, config.hidden_size, config.heads, config.writing.beams) == (
+        3,
+        512,
+        512,
+        8,
+        3,
+    )
     assert (config.min_count, config.writing.max_words + 2, config.writing.length_penalty) == (10, 100, 0)
     assert recipe.schedule.steps == pytest.approx(30 * 270_790 / recipe.batch_size, abs=1)
     assert (config.text.pretrained, config.text.causal) == ("google-bert/bert-base-uncased", True)
@@ -75,11 +100,11 @@ def test_a_row_of_the_ablation_is_a_change_of_the_configuration(row: str) -> Non
     model = create(**switches, losses=losses).train()
     terms = model(batch(*REPORTS))
     assert list(terms) == losses
-    sum(terms.values()).backward()  # type: ignore[union-attr]
+    torch.autograd.backward(list(terms.values()))
     assert [model.graph is not None, model.image_refiner is not None, model.text_refiner is not None] == [
         switches.get(name, True) for name in ("graph", "ifr", "tfr")
     ]
-    assert len(model.report(torch.rand(64, 64))) == 1
+    assert len(model.report(picture(0))) == 1
 
 
 @pytest.mark.parametrize(
@@ -92,7 +117,7 @@ def test_a_row_of_the_ablation_is_a_change_of_the_configuration(row: str) -> Non
         ({"heads": 3}, "not a multiple"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(changed: dict[str, object], message: str) -> None:
+def test_settings_that_contradict_each_other_are_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         create(**changed)
 

@@ -33,7 +33,9 @@ def test_graph_attention_equals_its_formula() -> None:
 def test_edges_are_the_hierarchy_and_what_occurs_together_in_training_reports() -> None:
     model = create(**TEXT_STAGE)
     assert model.graph is not None
-    place = {name: SYMPTOMS.index(name) for name in ("pleural effusion", "cardiomegaly", "consolidation", "lung opacity")}
+    place = {
+        name: SYMPTOMS.index(name) for name in ("pleural effusion", "cardiomegaly", "consolidation", "lung opacity")
+    }
     edges = model.graph.edges()
     assert edges[place["consolidation"], place["lung opacity"]]
     assert not edges[place["pleural effusion"], place["cardiomegaly"]]
@@ -53,9 +55,13 @@ def test_saliency_is_the_classifiers_grad_cam_made_from_the_image_alone() -> Non
     image = {"kind": "resnet", "size": 64, "pyramid_levels": [-1], "options": RESNET}
     classifier = Classifier.create({"findings": ["edema"], "image": image, "pooling": "mean"}, [], 0).eval()
     images = pictures(2)
-    features = classifier.image_encoder.backbone(
-        (images - images.mean((2, 3), keepdim=True)) / images.std((2, 3), correction=0, keepdim=True)
-    ).last_hidden_state.detach().requires_grad_()
+    features = (
+        classifier.image_encoder.backbone(
+            (images - images.mean((2, 3), keepdim=True)) / images.std((2, 3), correction=0, keepdim=True)
+        )
+        .last_hidden_state.detach()
+        .requires_grad_()
+    )
     cells = classifier.image_encoder.patch_projections[0](features)
     (gradient,) = torch.autograd.grad(classifier.pool(cells).sum(), features)
     expected = grad_cam(features, gradient)
@@ -91,6 +97,8 @@ def test_saliency_moves_the_refined_symptoms(saliency: str) -> None:
         prior = model.observe(model.classifier, pictures(1))
         uniform = type(prior)(prior.probabilities, torch.full_like(prior.saliency, 1 / 16), prior.pointing)
         found, plain = (model.encode(pictures(1), one).symptoms for one in (prior, uniform))
+    assert found is not None
+    assert plain is not None
     assert bool(prior.pointing.any()) == (saliency != "none")
     assert torch.allclose(found, plain, atol=1e-5) == (saliency == "none")
 

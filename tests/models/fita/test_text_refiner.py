@@ -6,12 +6,14 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from rightlung.lexicon.labeller import read_sentence
 from rightlung.models.encoders.tokenizer import Tokens, train_tokenizer
+from rightlung.models.fita import Fita
 from rightlung.models.fita.config import SYMPTOMS, TextRefinerConfig
 from rightlung.models.fita.text_refiner import TextRefiner
 from rightlung.models.fita.triplets import draw_triplets, segments_of
@@ -19,11 +21,12 @@ from rightlung.models.fita.vocabulary import ReportVocabulary, train_vocabulary
 from tests.models.fita.tiny import BERT, CONFIG, REPORTS, TEXT_STAGE, batch, create, pictures
 
 
-def logits_of(model: object, ids: torch.Tensor) -> torch.Tensor:
+def logits_of(model: Fita, ids: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        memory = model.memory(model.encode(pictures(1)))  # type: ignore[attr-defined]
+        memory = model.memory(model.encode(pictures(1)))
         tokens = Tokens(ids, torch.ones_like(ids, dtype=torch.bool), ids, ids[:, 0])
-        return model.decoder(ids, memory, model.read(tokens))  # type: ignore[attr-defined,no-any-return]
+        logits: torch.Tensor = model.decoder(ids, memory, model.read(tokens))
+        return logits
 
 
 def test_changing_later_words_leaves_the_logits_bit_equal() -> None:
@@ -50,8 +53,10 @@ def vocabulary_of_pieces(folder: Path) -> str:
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     pieces = train_tokenizer(REPORTS, 40, 1, end_token=True)
-    BertModel(BertConfig(vocab_size=60, **BERT)).save_pretrained(folder)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(pieces), pad_token="[PAD]")
+    bert: Any = BertModel
+    bert(BertConfig(vocab_size=60, **BERT)).save_pretrained(folder)
+    fast: Any = PreTrainedTokenizerFast
+    tokenizer = fast(tokenizer_object=Tokenizer.from_str(pieces), pad_token="[PAD]")
     tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -75,13 +80,15 @@ def test_a_pretrained_bert_reads_the_pieces_of_each_word_and_comes_back_from_dis
     model = create(text={"pretrained": pretrained})
     again = type(model).from_parts(json.loads(json.dumps(model.to_config())), model.tensors(), model.extra_files())
     assert again.report(pictures(1)[0, 0].numpy()) == model.report(pictures(1)[0, 0].numpy())
+    assert model.text_refiner is not None
+    assert again.text_refiner is not None
     torch.testing.assert_close(again.text_refiner.pieces, model.text_refiner.pieces)
 
 
 def test_stage_1_trains_the_text_refiner_alone_and_stage_2_freezes_it() -> None:
     for changed, trained in ((TEXT_STAGE, True), ({}, False)):
         model = create(**changed).train()
-        sum(model(batch(*REPORTS)).values()).backward()  # type: ignore[union-attr]
+        torch.autograd.backward(list(model(batch(*REPORTS)).values()))
         with_gradient = {name.split(".")[0] for name, weight in model.named_parameters() if weight.grad is not None}
         assert ("text_refiner" in with_gradient) == trained
         assert "classifier" not in with_gradient
@@ -125,11 +132,12 @@ def test_triplets_of_reports_that_say_nothing_teach_nothing() -> None:
     assert losses["text_triplet"].item() == 0
     nothing = model(batch("", " "))
     assert all(loss.item() == 0 for loss in nothing.values())
-    sum(nothing.values()).backward()  # type: ignore[union-attr]
+    torch.autograd.backward(list(nothing.values()))
 
 
 def test_stage_1_learns_to_tell_findings_negations_and_sides_apart() -> None:
     model = create(**TEXT_STAGE).train()
+    assert model.text_refiner is not None
     optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=3e-3)
     given = batch(*REPORTS)
     before = model.text_losses.accuracy(model.text_refiner, REPORTS, 9, given.images.device)

@@ -21,7 +21,7 @@ REPORTS = [
     "The lungs are clear. No pneumothorax. The heart size is normal.",
     "Small left pleural effusion. Right pneumothorax. No edema.",
 ]
-BERT = {
+BERT: dict[str, Any] = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
     "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.2,
 }  # fmt: skip
@@ -30,7 +30,7 @@ CONFIG: dict[str, Any] = {
     "dimension": 16, "layers": 3, "heads": 2, "hidden_size": 32, "dropout": 0.0, "visual_dropout": 0.0, "min_count": 1,
     "writing": {"max_words": 24},
 }  # fmt: skip
-TEXT_STAGE = {"losses": ["text_classification", "text_triplet"]}
+TEXT_STAGE: dict[str, Any] = {"losses": ["text_classification", "text_triplet"]}
 
 
 def classifier(seed: int = 0) -> Classifier:

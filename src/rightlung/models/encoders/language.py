@@ -187,5 +187,6 @@ class GumbelNoise:
         self.temperature = temperature
 
     def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """Return noisy scores (n, vocabulary)."""
         drawn = [torch.empty(scores.shape[1]).exponential_(generator=one) for one in self.generators]
         return scores / self.temperature - torch.stack(drawn).log().to(scores.device)

@@ -18,15 +18,13 @@ class Attention(nn.Module):
         self.keys, self.values = nn.Linear(dimension, dimension), nn.Linear(dimension, dimension)
 
     def _split(self, features: Tensor) -> Tensor:
-        return features.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return features.view(*features.shape[:-1], self.heads, -1).transpose(1, 2)
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys and values (n, heads, m, d / heads) of a memory (n, m, d)."""
         return self._split(self.keys(memory)), self._split(self.values(memory))
 
-    def forward(
-        self, queries: Tensor, keys_values: tuple[Tensor, Tensor], bias: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, queries: Tensor, keys_values: tuple[Tensor, Tensor], bias: Tensor | None = None) -> Tensor:
         """Return what queries (n, q, d) attend to; ``bias`` (n or 1, heads or 1, q, m) is added to the logits."""
         keys, values = keys_values
         given = self._split(self.queries(queries))

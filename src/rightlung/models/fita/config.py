@@ -1,7 +1,7 @@
 """The configuration of FITA: its pieces, and the switches of its ablations.
 
-The rows of the paper's Table 2, and of KiUT's ablation, differ in ``rra``, ``connection`` (``u`` or ``last``), ``graph``,
-``ifr`` and ``tfr``, and in whether the losses name ``image_text_contrastive`` (CA).
+The rows of the paper's Table 2, and of KiUT's ablation, differ in ``rra``, ``connection`` (``u`` or ``last``),
+``graph``, ``ifr`` and ``tfr``, and in whether the losses name ``image_text_contrastive`` (CA).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class TextRefinerConfig:
       configuration, WordPiece tokenizer and weights from. Without it, a BERT over whole words is trained from scratch.
     - ``causal``: a word's state depends on it and the words before it. False is the paper's description: BERT reads the
       whole report in training and its beginning in inference. It leaks the words to predict; for ablations only.
-    - ``triplets``: ``clinical`` (the supplement's rule, half of the negatives negated mentions) or ``printed`` (equal or
-      different labels of a class). ``sided``: the share of triplets whose negative names the other side; ours.
+    - ``triplets``: ``clinical`` (the supplement's rule, half of the negatives negated mentions) or ``printed`` (equal
+      or different labels of a class). ``sided``: the share of triplets whose negative names the other side; ours.
     - ``triplets_per_batch``, ``margin`` (β of Eq. 4), ``embedding_size`` (of f): the paper does not give them.
     - ``uncertain``: ``apart`` (13 more logits) or ``zeros`` (the literal 14 of Eq. 3, uncertain as negative).
     """
@@ -94,12 +94,14 @@ class FitaConfig:
       classifier that the model starts from (`Fita.from_encoders`).
     - ``dimension``, ``layers`` (of encoder and decoder each), ``heads``, ``hidden_size`` (of the MLPs), ``dropout``,
       ``visual_dropout`` (after the projection of the patches).
-    - ``rra``: region-relationship-augmented attention in the encoder, whose relative ``positions`` are ``signed`` (ours)
-      or ``absolute`` (as published: blind to left and right). ``connection``: which encoder layer a decoder layer reads:
-      ``u`` (the first reads the last), ``last`` (all read the last) or ``parallel`` (the nth reads the nth).
+    - ``rra``: region-relationship-augmented attention in the encoder, whose relative ``positions`` are ``signed``
+      (ours) or ``absolute`` (as published: blind to left and right).
+    - ``connection``: which encoder layer a decoder layer reads: ``u`` (the first reads the last), ``last`` (all read
+      the last) or ``parallel`` (the nth reads the nth).
     - ``graph``: the symptom graph, of ``symptoms``. ``ifr``: symptoms are refined by patches, under the prior of
       ``saliency``: the classifier's Grad-CAM, the maps of the model ``grounder``, or none. ``tfr``: the text refiner.
-    - ``min_count``: how often a word of the vocabulary occurs in the training texts. ``writing``: how reports are decoded.
+    - ``min_count``: how often a word of the vocabulary occurs in the training texts. ``writing``: how reports are
+      decoded.
     - ``temperature``: τ of Eq. 5; the paper does not give it.
     - ``losses``: some of `TEXT_LOSSES` (stage 1) or of `REPORT_LOSSES` (stage 2). In training, those of the recipe.
     """
@@ -147,7 +149,9 @@ class FitaConfig:
         check_losses(self.losses, (*TEXT_LOSSES, *REPORT_LOSSES))
         text = [name for name in self.losses if name in TEXT_LOSSES]
         if text and len(text) < len(self.losses):
-            raise InputError(f"losses: {', '.join(text)} are those of the first stage; train the others in a second one")
+            raise InputError(
+                f"losses: {', '.join(text)} are those of the first stage; train the others in a second one"
+            )
         if not self.tfr and (needing := text or [name for name in self.losses if name == "image_text_contrastive"]):
             raise InputError(f"losses: {needing[0]} needs tfr: true")
 

@@ -7,7 +7,7 @@ the symptoms Ĉ and the refined text W_1..W_t: r_{t+1} ~ softmax(W_vocab · LN(h
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,8 @@ class ReportDecoder(nn.Module):
 
     def memory(self, levels: Sequence[Tensor], symptoms: Tensor | None) -> Memory:
         """Prepare the outputs (n, p, d) of the encoder's layers, and symptoms (n, k, d), for writing."""
-        pairs = zip(self.layers, self.reads, strict=True)
+        layers: Iterable[Any] = self.layers
+        pairs = zip(layers, self.reads, strict=True)
         crossed = [torch.stack(layer.crossed.keys_values(levels[number]), 1) for layer, number in pairs]
         sources = [levels[-1] + self.types[VISUAL]]
         sources += [] if symptoms is None else [symptoms + self.types[SYMPTOM]]

@@ -62,9 +62,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: FitaConfig, grid: tuple[int, int]) -> None:
         super().__init__()
-        self.relations = (
-            RegionRelations(config.heads, grid, config.positions == "signed") if config.rra else None
-        )
+        self.relations = RegionRelations(config.heads, grid, config.positions == "signed") if config.rra else None
         self.attention = Attention(config.dimension, config.heads, config.dropout)
         self.feed_forward = FeedForward(config.dimension, config.hidden_size, config.dropout)
         self.norms = nn.ModuleList(nn.LayerNorm(config.dimension) for _ in range(2))

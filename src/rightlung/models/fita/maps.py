@@ -1,8 +1,8 @@
 """Where the sentences of a report are seen: the distiller's attention, followed back to the image.
 
 The map of a sentence is the mean over its finding words of the attention on patches, plus the attention on each symptom
-times the symptom's saliency. What falls on the words written before is the abstention: a word that follows from the text
-alone is no evidence.
+times the symptom's saliency. What falls on the words written before is the abstention: a word that follows from the
+text alone is no evidence.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def grounded_report(
 ) -> Report:  # fmt: skip
     """Return a report whose sentences have a map each, and boxes where they say that a finding is present.
 
-    ``scores`` (t,) are the log-probabilities of the words and ``attention`` (t, p + k + t) is that of the distiller when
-    it wrote them. A sentence's score is the geometric mean of its words' probabilities.
+    ``scores`` (t,) are the log-probabilities of the words and ``attention`` (t, p + k + t) is that of the distiller
+    when it wrote them. A sentence's score is the geometric mean of its words' probabilities.
     """
     sentences = []
     for begin, end in sentences_of(words):

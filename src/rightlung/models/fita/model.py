@@ -1,4 +1,4 @@
-"""FITA: report generation with fine-grained image-text alignment (Yang et al., MICCAI 2024), on KiUT's U-Transformer.
+"""FITA: report generation with fine-grained image-text alignment (Yang et al., 2024), on KiUT's U-Transformer.
 
 Neither paper has public code. docs/fita.md lists what is ours: the formula of the image refiner, signed positions, a
 causal text refiner, sided triplets, and a map for every sentence.
@@ -54,7 +54,7 @@ IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE = 16, 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoded:
-    """What the model sees in ``n`` images: the encoder's levels (n, p, d), V the last, and Ĉ (n, k, d) with its prior."""
+    """What the model sees in ``n`` images: the encoder's levels (n, p, d), V the last; Ĉ (n, k, d) and its prior."""
 
     levels: list[Tensor]
     symptoms: Tensor | None
@@ -92,8 +92,7 @@ class Fita(ConfiguredTextModel):
         if self.text_refiner is not None:
             pieces = self.text_refiner.pieces.shape[1]
             text = replace(text, options=self.text_refiner.options, pretrained=None, pieces_per_word=pieces)
-        encoders = {"image": self.image_encoder.config, "classifier": self.classifier.config}
-        self.config = replace(config, **encoders, text=text)
+        self.config = replace(config, image=self.image_encoder.config, classifier=self.classifier.config, text=text)
         self.text_losses = TextLosses(text, self.tokenizer)
         self.columns = FindingColumns([finding(name).name for name in OBSERVATIONS])
         self.observe = Observer(self.config, self.grid)
@@ -104,8 +103,9 @@ class Fita(ConfiguredTextModel):
         """Return an untrained model without a symptom graph; one with a graph starts from a trained classifier."""
         if read_settings(FitaConfig, config).graph:
             raise InputError(
-                "graph: the probabilities and the saliency of symptoms are those of a trained classifier: start from one "
-                "(a first stage of the kind classifier, as in the recipe fita-small, or model.start), or set graph: false"
+                "graph: the probabilities and the saliency of symptoms are those of a trained classifier: start from "
+                "one (a first stage of the kind classifier, as in the recipe fita-small, or model.start), or set "
+                "graph: false"
             )
         return super().create(config, texts, seed)
 
@@ -165,16 +165,22 @@ class Fita(ConfiguredTextModel):
     def _text_terms(self, reports: Sequence[str], batch: TrainingBatch) -> dict[str, Tensor]:
         assert self.text_refiner is not None
         device, losses = batch.images.device, {}
-        if self.training and self.graph is not None and reports:
-            names = [OBSERVATIONS.index(NAMES[name]) for name in self.config.symptoms]
-            self.graph.count((report_labels(reports)[:, names] == 1).float().to(device))
+        self._count(reports, device)
         if "text_classification" in self.config.losses:
             losses["text_classification"] = self.text_losses.classification(self.text_refiner, reports, device)
         if "text_triplet" in self.config.losses:
             losses["text_triplet"] = self.text_losses.triplet(self.text_refiner, reports, batch.seed, device)
         return losses
 
+    def _count(self, reports: Sequence[str], device: torch.device) -> None:
+        """Count in training which symptoms reports mention together, for the edges of the graph."""
+        if self.training and self.graph is not None and reports:
+            names = [OBSERVATIONS.index(NAMES[name]) for name in self.config.symptoms]
+            self.graph.count((report_labels(reports)[:, names] == 1).float().to(device))
+
     def _report_terms(self, reports: Sequence[str], batch: TrainingBatch, gather: Gather | None) -> dict[str, Tensor]:
+        if self.text_refiner is None:  # there was no stage 1
+            self._count(reports, batch.images.device)
         tokens = self.tokenizer.encode(reports).to(batch.images.device)
         encoded, words = self.encode(batch.images), self.read(tokens)
         known = torch.tensor([bool(text.strip()) for text in reports], device=batch.images.device)
@@ -235,7 +241,8 @@ class Fita(ConfiguredTextModel):
     def report(self, images: Images, seeds: Sequence[int] | None = None, temperature: float = 1.0) -> list[Report]:
         """Return a report for each image; with ``seeds``, one for each image and ``beams: 1``, it is sampled.
 
-        Each sentence has a map, and boxes if it says that a finding is present. One that ``max_words`` cuts is left out.
+        Each sentence has a map, and boxes if it says that a finding is present. One that ``max_words`` cuts is left
+        out.
         """
         arrays = as_images(images)
         if seeds is not None and len(seeds) != len(arrays):
@@ -318,7 +325,7 @@ class Fita(ConfiguredTextModel):
         return normalize(torch.cat(found), dim=-1).numpy()
 
     def classify(self, images: Images, findings: str | Sequence[str]) -> NDArray[np.float32]:
-        """Return the probabilities of findings, (images, findings), from the image head (Eq. 3); NaN for unknown ones."""
+        """Return the probabilities of findings, (images, findings), from the head of Eq. 3; NaN for unknown ones."""
         names = as_list(findings)
         self.columns.known_columns(names)  # raises if none is known
         found = [torch.zeros(0, len(names))]

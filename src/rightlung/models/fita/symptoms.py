@@ -106,11 +106,12 @@ class GraphAttention(nn.Module):
         to, of = ((projected * weights).sum(-1).transpose(1, 2) for weights in (self.receiving, self.sending))
         scores = leaky_relu(to[..., :, None] + of[..., None, :], 0.2)
         weights = scores.masked_fill(~edges, -torch.inf).softmax(-1)
-        return torch.einsum("nhij,njhd->nihd", weights, projected).flatten(2)
+        found: Tensor = torch.einsum("nhij,njhd->nihd", weights, projected).flatten(2)
+        return found
 
 
 class SymptomGraph(nn.Module):
-    """The graph of symptoms. How often they occur together is counted in training reports, in stage 1 only."""
+    """The graph of symptoms. How often they occur together is counted in training reports, in its first stage."""
 
     counts: Tensor
     hierarchy: Tensor
@@ -149,7 +150,8 @@ class SymptomGraph(nn.Module):
         for number, (layer, norm) in enumerate(zip(self.layers, self.norms[1:], strict=True)):
             changed = layer(nodes, edges)
             nodes = norm(nodes + (changed.relu() if number == 0 else changed))
-        return nodes
+        found: Tensor = nodes
+        return found
 
 
 class ImageRefiner(nn.Module):

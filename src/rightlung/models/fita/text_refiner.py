@@ -1,8 +1,8 @@
 """FITA's text feature refiner (TFR): a BERT that reads the words of a report as they are written.
 
-It is causal from its pre-training on: the state of a word depends on it and on the words before it, so that training and
-writing see the same. As the paper words it (the whole report in training, a beginning in inference), the state of a word
-would hold the words that come next, which the decoder has to predict.
+It is causal from its pre-training on: the state of a word depends on it and on the words before it, so that training
+and writing see the same. As the paper words it (the whole report in training, a beginning in inference), the state of a
+word would hold the words that come next, which the decoder has to predict.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class TextRefiner(nn.Module):
     def whole(self, tokens: Tokens) -> Tensor:
         """Return the state (n, hidden) of the last token of each text, which has seen the whole text."""
         last = tokens.attention_mask.sum(1) - 1
-        return self(tokens.ids, tokens.attention_mask)[torch.arange(len(last), device=last.device), last]
+        states: Tensor = self(tokens.ids, tokens.attention_mask)
+        return states[torch.arange(len(last), device=last.device), last]
 
     def embeddings(self, tokens: Tokens) -> Tensor:
         """Return f(x) of texts, (n, e), of unit length.
@@ -97,7 +98,9 @@ class TextLosses:
         loss = triplet_loss(*parts, self.config.margin)
         return loss if triplets else 0.0 * loss
 
-    def accuracy(self, refiner: TextRefiner, reports: Sequence[str], seed: int, device: torch.device) -> dict[str, float]:
+    def accuracy(
+        self, refiner: TextRefiner, reports: Sequence[str], seed: int, device: torch.device
+    ) -> dict[str, float]:
         """Return, by kind of negative, how often the positive is nearer to the anchor than the negative.
 
         Measure it on studies that the refiner has not learned from.

@@ -3,7 +3,7 @@
 Drawn anew from every batch, balanced over classes, never all pairs. ``clinical`` follows the supplement: anchor and
 positive state the abnormality, the negative states that it is absent or does not mention it. Ours: anchor and positive
 come from different studies, half of the negatives are negated mentions (or "mentions effusion" is all that is learned),
-and some triplets differ in the side alone, which the paper's never do. ``printed`` follows the rule of the paper's text.
+and some triplets differ in the side alone, which the paper's never do. ``printed`` follows the paper's text.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class Triplet:
 @lru_cache(maxsize=1 << 16)
 def _read(text: str) -> tuple[dict[str, str], frozenset[str], frozenset[tuple[str, str]]]:
     labels = observations(text)
-    said = {name: polarity for name, label in NAMES.items() if (polarity := labels[label]) is not None}
-    implied, sides = set(), set()
+    said: dict[str, str] = {name: polarity for name, label in NAMES.items() if (polarity := labels[label]) is not None}
+    implied: set[str] = set()
+    sides: set[tuple[str, str]] = set()
     for mention in read_sentence(text).mentions:
         if mention.polarity == "positive":
             meant = (mention.finding, *broader_findings(mention.finding))
@@ -128,9 +129,7 @@ def _observed(text: str) -> tuple[str, ...]:
 def _printed(segments: Sequence[Segment], count: int, stream: RandomStream) -> list[Triplet]:
     """Return triplets by the paper's text: equal labels of a class, or different ones; blank counts as negative."""
     labels = [_observed(one.text) for one in segments]
-    classes = [
-        place for place in range(len(OBSERVATIONS)) if len({own[place] for own in labels}) > 1
-    ]
+    classes = [place for place in range(len(OBSERVATIONS)) if len({own[place] for own in labels}) > 1]
     found = []
     for number in range(count if classes else 0):
         place = classes[number % len(classes)]

@@ -1,7 +1,7 @@
 """R2Gen's word-level vocabulary: cleaning, a least count, and special tokens of their own.
 
-R2Gen pads, begins and ends with the same token, so that the end of a report is masked out of its loss; here they differ.
-Words are those of `rightlung.scoring.language.clean_words`, R2Gen's cleaning to the letter.
+R2Gen pads, begins and ends with the same token, so that the end of a report is masked out of its loss; here they
+differ. Words are those of `rightlung.scoring.language.clean_words`, R2Gen's cleaning to the letter.
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ class ReportVocabulary(WordTokenizer):
         ids = tokens.ids
         return tokens.attention_mask & (ids != self.unknown_id) & (ids != self.anonymised_id)
 
+    def word(self, token_id: int) -> str:
+        """Return the word of a token id."""
+        return str(self._tokenizer.id_to_token(token_id))
+
     def words(self, ids: Iterable[int]) -> list[str]:
         """Return the words of token ids up to the end token, without special tokens."""
         found = []
@@ -90,7 +94,7 @@ class ReportVocabulary(WordTokenizer):
             if one == self.end_id:
                 break
             if one not in (self.padding_id, self.start_id):
-                found.append(self._tokenizer.id_to_token(one))
+                found.append(self.word(one))
         return found
 
     def pieces(self, pretrained: str | None) -> Tensor:
@@ -109,7 +113,7 @@ class ReportVocabulary(WordTokenizer):
             elif number in special:
                 spelled.append([special[number]])
             else:
-                spelled.append(other.encode([self._tokenizer.id_to_token(number)]).ids[0, 1:].tolist())
+                spelled.append(other.encode([self.word(number)]).ids[0, 1:].tolist())
         longest = max(map(len, spelled))
         return torch.tensor([own + [-1] * (longest - len(own)) for own in spelled])
 

@@ -26,19 +26,20 @@ from rightlung.models.fita.text_refiner import TextRefiner
 from rightlung.models.fita.vocabulary import ReportVocabulary
 
 
-class Writer(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
-    """Decoder and text refiner as `transformers` generates with them. It holds the modules and no weights of its own."""
+class Writer(PreTrainedModel, GenerationMixin):
+    """Decoder and text refiner as `transformers` generates with them; it has no weights of its own."""
 
     config_class = PreTrainedConfig
     main_input_name = "input_ids"
 
     def __init__(self, decoder: ReportDecoder, refiner: TextRefiner | None) -> None:
         layers = len(decoder.layers)
-        super().__init__(PreTrainedConfig(num_hidden_layers=layers, vocab_size=decoder.head.out_features))
+        described: dict[str, Any] = {"num_hidden_layers": layers, "vocab_size": decoder.head.out_features}
+        super().__init__(PreTrainedConfig(**described))
         self.decoder, self.refiner = decoder, refiner
         self.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
 
-    def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
+    def prepare_inputs_for_generation(self, input_ids: Any, *_: Any, **kwargs: Any) -> dict[str, Any]:
         """Pass on all words so far; `forward` knows from the cache which are new."""
         names = ("past_key_values", "crossed", "sources")
         return {"input_ids": input_ids} | {name: kwargs.get(name) for name in names}
@@ -73,8 +74,8 @@ def write(
 ) -> Tensor:
     """Return the words (n, at most ``max_words``) of a report for each row of a memory, padded.
 
-    With ``seeds``, one for each report, words are sampled. A report does not depend on the other reports of a call. Call
-    it in evaluation mode.
+    With ``seeds``, one for each report, words are sampled. A report does not depend on the other reports of a call.
+    Call it in evaluation mode.
     """
     count, device = len(memory.crossed), memory.crossed.device
     if seeds is not None and (config.beams > 1 or len(seeds) != count):
@@ -86,7 +87,8 @@ def write(
         eos_token_id=vocabulary.end_id, pad_token_id=vocabulary.padding_id, suppress_tokens=vocabulary.never_written,
     )  # fmt: skip
     start = vocabulary.start(count).ids.to(device)
-    found: Tensor = Writer(decoder, refiner).eval().generate(
+    writer: Any = Writer(decoder, refiner)
+    found: Tensor = writer.eval().generate(
         input_ids=start, attention_mask=torch.ones_like(start), crossed=memory.crossed, sources=memory.sources,
         past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache()),
         generation_config=settings, logits_processor=LogitsProcessorList(processors),
