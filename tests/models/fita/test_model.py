@@ -198,6 +198,14 @@ def test_what_the_model_can_do() -> None:
         create(tfr=False, losses=["report_generation"]).similarity([picture(0)], ["effusion"])
 
 
+def test_losses_are_finite_in_half_precision() -> None:
+    model = create().train()
+    with torch.autocast("cpu", torch.bfloat16):
+        halved = model(batch(*REPORTS))
+    for name, loss in model(batch(*REPORTS)).items():
+        assert halved[name].item() == pytest.approx(loss.item(), rel=0.1), name
+
+
 def test_images_without_a_report_teach_nothing() -> None:
     model = create()
     with torch.no_grad():

@@ -44,7 +44,7 @@ from rightlung.models.fita.maps import BOXES, as_heatmap, attention_map, finding
 from rightlung.models.fita.symptoms import ImageRefiner, Observer, SymptomGraph, SymptomPrior
 from rightlung.models.fita.text_refiner import TextLosses, TextRefiner
 from rightlung.models.fita.triplets import NAMES
-from rightlung.models.fita.vocabulary import ReportVocabulary, train_vocabulary
+from rightlung.models.fita.vocabulary import ReportVocabulary, cleaned, train_vocabulary
 from rightlung.models.fita.writing import write
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs, pairs_by_image, phrase_texts
 from rightlung.models.preprocessing import letterbox_batches
@@ -74,6 +74,8 @@ class Fita(ConfiguredTextModel):
     loss_names = (*TEXT_LOSSES, *REPORT_LOSSES)
     config: FitaConfig
     tokenizer: ReportVocabulary
+    tokenizer_studies: ClassVar[int] = 1_000_000
+    """R2Gen counts the words of all training reports."""
 
     def __init__(self, config: FitaConfig, vocabulary: str) -> None:
         super().__init__()
@@ -194,9 +196,8 @@ class Fita(ConfiguredTextModel):
             losses["image_classification"] = classification_loss(self._image_logits(encoded), labels, known)
         if "image_text_contrastive" in self.config.losses:
             features = encoded.patches.mean(1), self.mean_words(words, tokens)
-            losses["image_text_contrastive"] = alignment_loss(
-                *features, batch, reports, self.config.temperature, gather
-            )
+            equal = [cleaned(text) for text in reports]
+            losses["image_text_contrastive"] = alignment_loss(*features, batch, equal, self.config.temperature, gather)
         return losses
 
     # ---------------------------------------------------------------- encoding
