@@ -18,7 +18,7 @@ from rightlung.models.encoders.tokenizer import Tokens
 from rightlung.models.fita import Fita
 from rightlung.models.fita.config import WritingConfig
 from rightlung.models.fita.maps import NOTHING_WRITTEN, attention_map, finding_words
-from rightlung.models.fita.vocabulary import ReportVocabulary, sentences_of, train_vocabulary
+from rightlung.models.fita.vocabulary import ReportVocabulary, described, sentences_of, train_vocabulary
 from rightlung.models.fita.writing import write
 from rightlung.models.folder import load_folder, save_model
 from rightlung.scoring.language import clean_words, vocabulary_of
@@ -238,6 +238,16 @@ def test_the_vocabulary_is_r2gens_with_special_tokens_of_its_own() -> None:
     unlearned = tokens.ids[tokens.attention_mask & ~vocabulary.learned(tokens)].tolist()
     assert set(unlearned) == {vocabulary.unknown_id, vocabulary.anonymised_id}
     assert vocabulary.anonymised_id in vocabulary.never_written
+
+
+def test_headings_and_the_indication_are_not_learned() -> None:
+    plain = "Heart size normal. No effusion."
+    assert described(plain) == plain
+    model = create()
+    headed = f"INDICATION: Cough.\n\nFINDINGS:\n{REPORTS[0]}\n\nIMPRESSION:\n{plain}"
+    with torch.no_grad():
+        found, expected = model(batch(headed)), model(batch(f"{REPORTS[0]} {plain}"))
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_sentence_that_is_cut_off_is_left_out() -> None:

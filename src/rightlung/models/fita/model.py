@@ -44,7 +44,7 @@ from rightlung.models.fita.maps import BOXES, as_heatmap, attention_map, finding
 from rightlung.models.fita.symptoms import ImageRefiner, Observer, SymptomGraph, SymptomPrior
 from rightlung.models.fita.text_refiner import TextLosses, TextRefiner
 from rightlung.models.fita.triplets import NAMES
-from rightlung.models.fita.vocabulary import ReportVocabulary, cleaned, train_vocabulary
+from rightlung.models.fita.vocabulary import ReportVocabulary, cleaned, described, train_vocabulary
 from rightlung.models.fita.writing import write
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs, pairs_by_image, phrase_texts
 from rightlung.models.preprocessing import letterbox_batches
@@ -153,7 +153,7 @@ class Fita(ConfiguredTextModel):
 
     def forward(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
         """Return the terms of the stage: TFR's losses, or those of Eq. 6. Images without a report teach nothing."""
-        texts: Sequence[str] = batch.target("report")["texts"]
+        texts = [described(text) for text in batch.target("report")["texts"]]
         if self.config.text_stage:
             return self._text_terms([text for text in texts if text.strip()], batch)
         self.check_size(batch, "image.size", self.config.image.size)

@@ -15,6 +15,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 
 from rightlung.core.errors import InputError
+from rightlung.lexicon.headings import DESCRIPTIVE_SECTIONS
+from rightlung.lexicon.sections import report_sections
 from rightlung.models.base import Reading
 from rightlung.models.encoders.pretrained import load_tokenizer_file
 from rightlung.models.encoders.tokenizer import MAX_CHARACTERS, PADDING, UNKNOWN, Tokens, WordTokenizer
@@ -32,6 +34,18 @@ FULL_STOP = "."
 def cleaned(text: str) -> str:
     """Return R2Gen's words of a text, separated by spaces."""
     return " ".join(clean_words(text[:MAX_CHARACTERS]))
+
+
+@lru_cache(maxsize=1 << 17)
+def described(report: str) -> str:
+    """Return findings and impression without their headings; a report without headings as it is.
+
+    >>> described("INDICATION: Cough. FINDINGS: Clear lungs. IMPRESSION: Normal.")
+    'Clear lungs. Normal.'
+    """
+    sections = report_sections(report)
+    parts = [text.strip() for name in DESCRIPTIVE_SECTIONS if (text := sections.get(name)) and text.strip()]
+    return " ".join(parts) if parts else report
 
 
 def train_vocabulary(texts: Iterable[str], min_count: int, vocab_size: int) -> str:
