@@ -132,12 +132,13 @@ class ScoredBox:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence of a report with its boxes, the model's score, and the prompt it was generated from."""
+    """One sentence of a report with its boxes, the model's score, the prompt it was generated from, and its map."""
 
     text: str
     boxes: tuple[Box, ...] = ()
     score: float | None = None
     prompt: str | None = None
+    heatmap: Heatmap | None = None
 
     def __post_init__(self) -> None:
         check_text(self.text, "a sentence's text")
@@ -145,6 +146,7 @@ class Sentence:
         if self.score is not None:
             object.__setattr__(self, "score", check_number(self.score, "sentence score"))
         _check_optional(self.prompt, str, "a sentence's prompt")
+        _check_optional(self.heatmap, Heatmap, "a sentence's heatmap")
 
 
 @dataclass(frozen=True, slots=True)

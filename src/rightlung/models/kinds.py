@@ -26,6 +26,7 @@ BUILT_IN = {
     "conditional-detr": "rightlung.models.detr:ConditionalDetr",
     "eclip": "rightlung.models.eclip:Eclip",
     "eclip-gloria": "rightlung.models.eclip:EclipGloria",
+    "fita": "rightlung.models.fita:Fita",
     "frequent-text": "rightlung.models.blind.texts:FrequentText",
     "gloria": "rightlung.models.gloria:Gloria",
     "reporter": "rightlung.models.reporter:PlainReporter",

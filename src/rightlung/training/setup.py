@@ -49,7 +49,7 @@ Entries = list[tuple[DataEntry, Dataset]]
 CACHE_WHOLE_BELOW = 50_000
 """Sources with fewer studies are held on the device as a whole, unless ``cached_studies`` says otherwise."""
 TOKENIZER_STUDIES = 5000
-"""Studies of each source whose sentences a new tokenizer learns from."""
+"""Studies of each source whose sentences a new tokenizer learns from; a model's class may say ``tokenizer_studies``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +309,14 @@ def save_initial_model(recipe: Recipe, model_class: Any, folder: RunFolder, entr
         start = load_folder(found.path, links_within=found.links_within)
         model_class = model_class or type(start)
     config = model_config(recipe, model_class)
+    texts = _sample_texts(entries, getattr(model_class, "tokenizer_studies", TOKENIZER_STUDIES))
     try:
         if start is None:
-            model = model_class.create(config, _sample_texts(entries), recipe.seed)
+            model = model_class.create(config, texts, recipe.seed)
         elif recipe.model.kind is not None:
             same = type(start) is model_class  # another design of the same kind: what the recipe does not name stays
             described = _merged(start.to_config(), config) if same else config
-            model = model_class.from_encoders(start, described, _sample_texts(entries), recipe.seed)
+            model = model_class.from_encoders(start, described, texts, recipe.seed)
         else:  # some fields changed, with the weights that it has
             changed = _merged(start.to_config(), config)
             model = model_class.from_parts(changed, start.tensors(), start.extra_files()) if config else start
@@ -399,12 +400,12 @@ def trainable_class(kind: str | None) -> Any:
     return model_class
 
 
-def _sample_texts(entries: Entries) -> Iterator[str]:
+def _sample_texts(entries: Entries, most: int) -> Iterator[str]:
     """Yield sentences of the training studies, and the prompts of every finding: what a tokenizer should know."""
     for entry, studies in entries:
         if entry.added_images:  # so that a run with them starts from the same model as one without
             continue
-        for index in range(min(TOKENIZER_STUDIES, len(studies))):
+        for index in range(min(most, len(studies))):
             yield from (sentence.text for sentence in studies.annotations(index).sentences)
     for name in FINDINGS:
         yield from positive_prompts(name)

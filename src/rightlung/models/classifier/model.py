@@ -141,7 +141,7 @@ class Classifier(FixedFindings, ConfiguredModel):
         detected: list[list[ScoredBox]] = []
         with self.eval_mode():
             for cell_logits, extents in self._cell_logits(as_images(images)):
-                maps = self._activation(cell_logits)
+                maps = self.activation_maps(cell_logits)
                 maps = maps / maps.amax((2, 3), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
                 absent = 1.0 - self.pool(cell_logits).sigmoid()
                 found: list[list[ScoredBox]] = [[] for _ in extents]
@@ -167,12 +167,12 @@ class Classifier(FixedFindings, ConfiguredModel):
                 asked = torch.zeros(cell_logits.shape[:2], device=cell_logits.device)
                 for row, columns in enumerate(named[len(groundings) : len(groundings) + len(asked)]):
                     asked[row, columns] = 1.0
-                maps = (asked[:, :, None, None] * self._activation(cell_logits)).sum(dim=1)
+                maps = (asked[:, :, None, None] * self.activation_maps(cell_logits)).sum(dim=1)
                 absent = 1.0 - (asked * self.pool(cell_logits).sigmoid()).amax(dim=1)
                 groundings += [Grounding(heatmap) for heatmap in as_heatmaps(maps, extents, absent.tolist())]
         return groundings
 
-    def _activation(self, cell_logits: Tensor) -> Tensor:
+    def activation_maps(self, cell_logits: Tensor) -> Tensor:
         """Return what cells add to the logits of the image, (n, k, rows, cols), without the negative part."""
         layers: Any = self.image_encoder.patch_projections
         bias = torch.stack([layer.bias for layer in layers]).sum(0)[:, None, None]  # the same in every cell

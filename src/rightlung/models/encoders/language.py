@@ -125,7 +125,7 @@ class LanguageModel(nn.Module):
         if "input_ids" in given:  # generate takes what is in the cache for the first ids
             cached = ids.new_full((len(ids), length - ids.shape[1]), self.padding_id)
             given["input_ids"] = torch.cat([cached, ids], dim=1)
-        processors = [] if seeds is None else [_GumbelNoise(seeds, config.temperature)]
+        processors = [] if seeds is None else [GumbelNoise(seeds, config.temperature)]
         settings = Settings(  # type: ignore[no-untyped-call]
             max_new_tokens=config.max_new_tokens, num_beams=config.beams, do_sample=False,
             eos_token_id=self.end_id, pad_token_id=self.padding_id, suppress_tokens=self.never_written or None,
@@ -176,7 +176,7 @@ def _left_padded(tokens: Tokens) -> tuple[Tensor, Tensor]:
     return tokens.ids.gather(1, order), tokens.attention_mask.gather(1, order)
 
 
-class _GumbelNoise:
+class GumbelNoise:
     """Turn the choice of the best token into sampling: the argmax of logits plus Gumbel noise is a sample.
 
     Each text draws from its own generator, so that it does not depend on the others.
@@ -187,5 +187,6 @@ class _GumbelNoise:
         self.temperature = temperature
 
     def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """Return noisy scores (n, vocabulary)."""
         drawn = [torch.empty(scores.shape[1]).exponential_(generator=one) for one in self.generators]
         return scores / self.temperature - torch.stack(drawn).log().to(scores.device)

@@ -1,0 +1,147 @@
+"""FITA: report generation with fine-grained image-text alignment (Yang et al., 2024), on KiUT's U-Transformer.
+
+Neither paper has public code. docs/fita.md lists what is ours: the formula of the image refiner, signed positions, a
+causal text refiner, sided triplets, and a map for every sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from rightlung.core import Extent, Grounding, Image, Report
+from rightlung.core.checks import check_text
+from rightlung.core.errors import InputError
+from rightlung.explain import boxes_of
+from rightlung.models.base import Similarities
+from rightlung.models.encoders.tokenizer import Tokens
+from rightlung.models.fita.decoder import Memory
+from rightlung.models.fita.losses import CLASSES
+from rightlung.models.fita.maps import BOXES, as_heatmap, attention_map, finding_words, grounded_report
+from rightlung.models.fita.network import Encoded, FitaNetwork
+from rightlung.models.fita.writing import write
+from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs, pairs_by_image, phrase_texts
+from rightlung.models.preprocessing import letterbox_batches
+
+IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE = 16, 64
+
+
+class Fita(FitaNetwork):
+    """Reports whose sentences have a map each; phrases grounded by writing them."""
+
+    kind: ClassVar[str] = "fita"
+
+    def report(self, images: Images, seeds: Sequence[int] | None = None, temperature: float = 1.0) -> list[Report]:
+        """Return a report for each image; with ``seeds``, one for each image and ``beams: 1``, it is sampled.
+
+        Each sentence has a map, and boxes if it says that a finding is present. One that ``max_words`` cuts is left
+        out.
+        """
+        arrays = as_images(images)
+        if seeds is not None and len(seeds) != len(arrays):
+            raise InputError(f"sampling needs one seed for each image; got {len(seeds)} for {len(arrays)} images")
+        reports: list[Report] = []
+        with self.eval_mode():
+            for encoded, extents in self._encoded(arrays):
+                memory, done = self.memory(encoded), len(reports)
+                own = None if seeds is None else seeds[done : done + len(extents)]
+                writing = self.config.writing
+                ids = write(self.decoder, self.text_refiner, memory, self.tokenizer, writing, own, temperature)
+                written = [self.tokenizer.words(row) for row in ids.tolist()]
+                scores, attention = self._followed(ids, memory)
+                for row, (words, extent) in enumerate(zip(written, extents, strict=True)):
+                    saliency = self._saliency(encoded, row)
+                    reports.append(grounded_report(words, scores[row], attention[row], saliency, self.grid, extent))
+        return reports
+
+    def ground(self, images: Images, phrases: Phrases) -> list[Grounding]:
+        """Return the map of each phrase in its image, as if the model had written it: that of its finding words."""
+        arrays, phrases = as_pairs(images, phrases)
+        texts = phrase_texts(phrases)
+        groups = pairs_by_image(arrays)
+        answers: list[Grounding | None] = [None] * len(texts)
+        with self.eval_mode():
+            done = 0
+            for encoded, extents in self._encoded([arrays[own[0]] for own in groups]):
+                memory = self.memory(encoded)
+                for row, extent in enumerate(extents):
+                    for pair, found in self._forced(groups[done + row], texts, memory, encoded, row, extent):
+                        answers[pair] = found
+                done += len(extents)
+        return [answer for answer in answers if answer is not None]
+
+    def _forced(
+        self, pairs: Sequence[int], texts: Sequence[str], memory: Memory, encoded: Encoded, row: int, extent: Extent
+    ) -> Iterator[tuple[int, Grounding]]:
+        """Yield the grounding of each of an image's phrases."""
+        saliency, patches = self._saliency(encoded, row), self.grid[0] * self.grid[1]
+        for begin in range(0, len(pairs), TEXT_BATCH_SIZE):
+            some = pairs[begin : begin + TEXT_BATCH_SIZE]
+            ids = self.tokenizer.encode([texts[pair] for pair in some]).ids.to(self.device)[:, 1:]
+            own = Memory(memory.crossed[[row] * len(some)], memory.sources[[row] * len(some)])
+            _, attention = self._followed(ids, own)
+            for number, pair in enumerate(some):
+                words = self.tokenizer.words(ids[number].tolist())
+                found = attention_map(attention[number, finding_words(words)], patches, saliency)
+                heatmap = as_heatmap(*found, self.grid, extent)
+                yield pair, Grounding(heatmap, boxes_of(heatmap, BOXES))
+
+    def _followed(self, ids: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Return the log-probabilities (n, t) of words and the distiller's attention when it writes each of them."""
+        start = self.tokenizer.start(len(ids)).ids.to(ids.device)
+        given = torch.cat([start, ids[:, :-1]], dim=1)
+        mask = torch.ones_like(given, dtype=torch.bool)
+        logits, attention = self.decoder.attention(given, memory, self.read(Tokens(given, mask, given, given[:, 0])))
+        return logits.float().log_softmax(-1).take_along_dim(ids[..., None], -1)[..., 0], attention
+
+    def similarity(self, images: Images, texts: str | Sequence[str]) -> Similarities:
+        """Return the cosine of the mean patch and of the mean word that CA aligns (Eq. 5)."""
+        listed = [check_text(text, "a text") for text in as_list(texts)]
+        return Similarities(self.encode_image(images) @ self.encode_text(listed).T)
+
+    def encode_image(self, images: Images) -> NDArray[np.float32]:
+        """Return f_img of each image, (images, dimension), of unit length."""
+        found = [torch.zeros(0, self.config.dimension)]
+        with self.eval_mode():
+            for encoded, _ in self._encoded(as_images(images)):
+                found.append(encoded.patches.mean(1).float().cpu())
+        return normalize(torch.cat(found), dim=-1).numpy()
+
+    def encode_text(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
+        """Return f_text of each text, (texts, dimension), of unit length."""
+        listed = [check_text(text, "a text") for text in as_list(texts)]
+        found = [torch.zeros(0, self.config.dimension)]
+        with self.eval_mode():
+            for begin in range(0, len(listed), TEXT_BATCH_SIZE):
+                tokens = self.tokenizer.encode(listed[begin : begin + TEXT_BATCH_SIZE]).to(self.device)
+                found.append(self.mean_words(self.read(tokens), tokens).float().cpu())
+        return normalize(torch.cat(found), dim=-1).numpy()
+
+    def classify(self, images: Images, findings: str | Sequence[str]) -> NDArray[np.float32]:
+        """Return the probabilities of findings, (images, findings), from the head of Eq. 3; NaN for unknown ones."""
+        names = as_list(findings)
+        self.columns.known_columns(names)  # raises if none is known
+        found = [torch.zeros(0, len(names))]
+        with self.eval_mode():
+            for encoded, _ in self._encoded(as_images(images)):
+                scores = self._image_logits(encoded)[:, :CLASSES].float().sigmoid()
+                found.append(self.columns.scores(scores, names).cpu())
+        return torch.cat(found).numpy()
+
+    def knows(self, finding: str) -> bool:
+        """Return whether the image head has the finding."""
+        return self.columns.column(finding) is not None
+
+    def _saliency(self, encoded: Encoded, row: int) -> Tensor | None:
+        return None if encoded.prior is None else encoded.prior.saliency[row]
+
+    def _encoded(self, images: Sequence[Image]) -> Iterator[tuple[Encoded, list[Extent]]]:
+        """Yield some encoded images at a time, and the extents of their grids."""
+        for squares, extents in letterbox_batches(images, self.config.image.size, self.device, IMAGE_BATCH_SIZE):
+            yield self.encode(squares), extents
