@@ -81,9 +81,10 @@ def write(
     if seeds is not None and (config.beams > 1 or len(seeds) != count):
         raise InputError("sampling needs beams: 1 and one seed for each image")
     processors = [] if seeds is None else [GumbelNoise(seeds, temperature)]
+    search: dict[str, Any] = {"length_penalty": config.length_penalty} if config.beams > 1 else {}
     settings = GenerationConfig(  # type: ignore[no-untyped-call]
         max_new_tokens=config.max_words, min_new_tokens=config.min_words, num_beams=config.beams, do_sample=False,
-        length_penalty=config.length_penalty, no_repeat_ngram_size=config.blocked_ngram,
+        **search, no_repeat_ngram_size=config.blocked_ngram,
         eos_token_id=vocabulary.end_id, pad_token_id=vocabulary.padding_id, suppress_tokens=vocabulary.never_written,
     )  # fmt: skip
     start = vocabulary.start(count).ids.to(device)
