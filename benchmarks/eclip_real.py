@@ -22,6 +22,7 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,19 +34,17 @@ from numpy.typing import NDArray
 from phantom_and_nih import FINDINGS, load_images
 
 import rightlung
-from rightlung.core import Mask
+from rightlung.core import InputError, Mask
 from rightlung.core.files import write_json, write_whole
 from rightlung.models.blind.prior import FOLDS, PriorRow, fit_prior, fold_of
 from rightlung.models.probe import ProbeSettings, fit_probe
 from rightlung.reproduce.processes import Task, in_processes
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Estimator
-from rightlung.scoring.localisation import score as score_maps
+from rightlung.scoring import localisation
+from rightlung.scoring import text_retrieval as retrieving
 from rightlung.scoring.recognition import SortedScores
-from rightlung.scoring.text_retrieval import (
-    CHANCE, CORRECTED, FREQUENT, IMAGE_TO_TEXT, IMAGES_BY_CHANCE, TEXT_TO_IMAGE, PriorCorrection, Retrieved, TextPool,
-    fit_prior as fit_correction, score as score_retrieval,
-)  # fmt: skip
+from rightlung.scoring.text_retrieval import PriorCorrection, Retrieved, TextPool
 from rightlung.training.setup import check_patients
 
 Floats = NDArray[np.float64]
@@ -238,7 +237,8 @@ class Reports:
             own = self.folds == fold
             images, pool = self.embedded(f"retrieval-{model}-{fold}", own)
             kept, logs = ~without[own], self.pool.log_frequency(self.some(~own))
-            found.append(fit_correction(images[kept], pool, self.pool.places(self.some(own & ~without)), logs))
+            places = self.pool.places(self.some(own & ~without))
+            found.append(retrieving.fit_prior(images[kept], pool, places, logs))
         return PriorCorrection(*(float(np.mean([getattr(one, name) for one in found])) for name in ("scale", "weight")))
 
     def score(
@@ -247,7 +247,7 @@ class Reports:
         """Score some images by a model that has learnt from others."""
         images, pool = self.embedded(run, own)
         known, texts = self.some(learnt), self.some(own)
-        return score_retrieval(images, texts, self.pool, pool, training_texts=known, correction=correction)
+        return retrieving.score(images, texts, self.pool, pool, training_texts=known, correction=correction)
 
 
 def retrieval_rows(
@@ -256,12 +256,12 @@ def retrieval_rows(
     """Yield recalls and ranks, beside the answer that never sees the image: for all texts, and for those that occur
     once, which cannot be guessed."""
     estimator = Estimator(patients, bench.settings)
-    bench.columns |= {f"{part}/{model}/{name}/{column}": values
-                      for name, one in found.items() for column, values in one.columns.items()}  # fmt: skip
+    for name, one in found.items():
+        bench.columns.update({f"{part}/{model}/{name}/{column}": values for column, values in one.columns.items()})
     for once, which in ((False, ""), (True, ", text occurs once")):
         for name, blind in (
-            (IMAGE_TO_TEXT, CHANCE if once else FREQUENT), (CORRECTED, CHANCE if once else FREQUENT),
-            (TEXT_TO_IMAGE, IMAGES_BY_CHANCE), (FREQUENT, CHANCE), (CHANCE, ""), (IMAGES_BY_CHANCE, ""),
+            (retrieving.IMAGE_TO_TEXT, retrieving.CHANCE if once else retrieving.FREQUENT), (retrieving.CORRECTED, retrieving.CHANCE if once else retrieving.FREQUENT),
+            (retrieving.TEXT_TO_IMAGE, retrieving.IMAGES_BY_CHANCE), (retrieving.FREQUENT, retrieving.CHANCE), (retrieving.CHANCE, ""), (retrieving.IMAGES_BY_CHANCE, ""),
         ):  # fmt: skip
             for column in RECALLS:
                 own = found[name].column(column, once)
@@ -367,9 +367,10 @@ def probe(bench: Benchmark) -> Iterator[Row]:
         learnt, seen = (np.asarray(model.encode_image(one.pixels())) for one in (taught, tested))
         zero_shot[name] = [np.asarray(model.prompt_probabilities(seen, FINDINGS, 1.0), np.float64)]
         for share in SHARES:
-            weights = fit_probe(learnt, taught.labels, list(taught.patients), FINDINGS, ProbeSettings(share=share))
             logits = np.zeros((len(seen), len(FINDINGS)))  # a finding that no label shows: chance
-            logits[:, [FINDINGS.index(one) for one in weights.findings]] = seen @ weights.weight.T + weights.bias
+            with suppress(InputError):  # few patients may show none
+                weights = fit_probe(learnt, taught.labels, list(taught.patients), FINDINGS, ProbeSettings(share=share))
+                logits[:, [FINDINGS.index(one) for one in weights.findings]] = seen @ weights.weight.T + weights.bias
             probes[share][name] = [logits]
     yield from auroc_rows(bench, "probe", "zero-shot", zero_shot, tested)
     for share, tables in probes.items():
@@ -413,14 +414,14 @@ def boxes(bench: Benchmark) -> Iterator[Row]:
         maps[name] = [answers[place] for place in range(len(asked))]
     masks = [Mask.from_boxes(phrase.boxes, study.image.shape).pixels for study, _, phrase in asked]
     values = {
-        name: [score_maps(one.to_size(mask.shape)[None], mask[None], metrics=MAP_MEASURES, workers=1)
+        name: [localisation.score(one.to_size(mask.shape)[None], mask[None], metrics=MAP_MEASURES, workers=1)
                for one, mask in zip(found, masks, strict=True)]
         for name, found in maps.items()
     }  # fmt: skip
     estimator = Estimator([patient for _, patient, _ in asked], bench.settings)
     for measure in MAP_MEASURES:
         columns = {name: np.array([one[measure][0] for one in found]) for name, found in values.items()}
-        bench.columns |= {f"boxes/{name}/{measure}": column for name, column in columns.items()}
+        bench.columns.update({f"boxes/{name}/{measure}": column for name, column in columns.items()})
         for name, column in columns.items():
             yield Row("boxes", name, measure, estimator.mean(column))
         pairs = [(name, "location prior") for name in BOXED]
