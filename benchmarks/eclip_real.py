@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from eclip_reports import span
 from numpy.typing import NDArray
 from phantom_and_nih import FINDINGS, load_images
 
@@ -38,6 +37,7 @@ from rightlung.core import InputError, Mask
 from rightlung.core.files import write_json, write_whole
 from rightlung.models.blind.prior import FOLDS, PriorRow, fit_prior, fold_of
 from rightlung.models.probe import ProbeSettings, fit_probe
+from rightlung.pages.numbers import number, span
 from rightlung.reproduce.processes import Task, in_processes
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Estimator
@@ -54,6 +54,7 @@ BOXED = {"clip": "eclip-clip", "plain": "eclip-clip", "eclip": "eclip-clip-exper
 """``plain``: CLIP that sees the boxed images as often as ``tied``, without their boxes."""
 CURRICULUM, STAYING = "[[0.1, 0.0], [0.4, 0.5], [0.8, 0.1]]", "[[0.1, 0.0], [0.4, 0.5]]"
 RECALLS = ("recall@1", "recall@5", "recall@10")
+BLIND = (retrieving.FREQUENT, retrieving.CHANCE, retrieving.IMAGES_BY_CHANCE)
 SHARES = (0.01, 0.1, 1.0)
 MAP_MEASURES = ("pointing", "average_precision")
 
@@ -76,8 +77,11 @@ class Row:
 
     def markdown(self) -> str:
         """Return the line of the table."""
-        difference = "" if self.difference is None else f"{span(self.difference, True)} over {self.beside}"
-        return f"| {self.part} | {self.model} | {self.measure} | {self.value.n} | {span(self.value)} | {difference} |"
+        one, more = self.value, ""
+        value = span(one, 3, brief=True) if one.has_interval else number(one.value, 3)
+        if self.difference is not None:
+            more = f"{span(self.difference, 3, signed=True, brief=True)} over {self.beside}"
+        return f"| {self.part} | {self.model} | {self.measure} | {one.n} | {value} | {more} |"
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,11 @@ class Benchmark:
         """The folder of NIH, with folds of the images with boxes."""
         return written_folds(self.given.nih, self.out / "data" / "nih", self.given.folds, self.given.limit)
 
+    @cached_property
+    def reports(self) -> Reports:
+        """Open-I's images and texts, with what has been embedded."""
+        return Reports(self)
+
     def fold(self, patient: str) -> int:
         """Return the fold of a patient."""
         return fold_of(patient, self.given.folds)
@@ -130,9 +139,8 @@ class Benchmark:
         given, shared = self.given, [f"data.cache_folder={self.out / 'cache'}", f"seed={self.given.seed}"]
         if recipe != "fine-tune":
             shared += [f"data.image_size={given.pixels}", f"model.config.image.size={given.pixels}"]
-        if given.steps is not None:
-            shared.append(f"schedule={{steps: {given.steps}, warmup_steps: {given.steps // 10}}}")
-        return [recipe, *(part for one in (*shared, *changes, *given.set) for part in ("--set", one))]
+        steps = [] if given.steps is None else [f"schedule={{steps: {given.steps}, warmup_steps: {given.steps // 10}}}"]
+        return [recipe, *(part for one in (*shared, *changes, *steps, *given.set) for part in ("--set", one))]
 
     def train(self, runs: Mapping[str, list[str]]) -> None:
         """Train what is not trained yet."""
@@ -201,8 +209,8 @@ def retrieval_run(bench: Benchmark, model: str, source: str) -> list[str]:
                              "augmentation.mirror=none")  # fmt: skip
     count = min(4000, bench.given.phantoms)
     train = [f"data.train[0]={pairs}", "data.train[1].share=0.2", f"data.train[1].cached_studies={count}"]
-    rest = ["data.validation=null", "schedule.patience=null", "losses.global=1.0", "precision=bf16-mixed"]
-    return bench.changes("fine-tune", *rest, *train, one_source)
+    train += ["data.validation=null", "schedule={steps: 500, warmup_steps: 50}"]
+    return bench.changes("fine-tune", *train, one_source, "losses.global=1.0", "precision=bf16-mixed")
 
 
 class Reports:
@@ -259,18 +267,19 @@ def retrieval_rows(
     for name, one in found.items():
         bench.columns.update({f"{part}/{model}/{name}/{column}": values for column, values in one.columns.items()})
     for once, which in ((False, ""), (True, ", text occurs once")):
-        for name, blind in (
-            (retrieving.IMAGE_TO_TEXT, retrieving.CHANCE if once else retrieving.FREQUENT), (retrieving.CORRECTED, retrieving.CHANCE if once else retrieving.FREQUENT),
-            (retrieving.TEXT_TO_IMAGE, retrieving.IMAGES_BY_CHANCE), (retrieving.FREQUENT, retrieving.CHANCE), (retrieving.CHANCE, ""), (retrieving.IMAGES_BY_CHANCE, ""),
-        ):  # fmt: skip
+        blind = retrieving.CHANCE if once else retrieving.FREQUENT
+        beside = {retrieving.IMAGE_TO_TEXT: blind, retrieving.CORRECTED: blind}
+        beside[retrieving.TEXT_TO_IMAGE] = retrieving.IMAGES_BY_CHANCE
+        for name in [*beside, *(BLIND if model == RETRIEVERS[0] else ())]:
+            own, other, who = found[name], beside.get(name, ""), model if name in beside else "blind"
             for column in RECALLS:
-                own = found[name].column(column, once)
-                more = estimator.difference(own, found[blind].column(column, once)) if blind else None
-                yield Row(part, model, f"{name}{which}: {column}", estimator.mean(own), blind, more)
-            ranks = found[name].column("rank", once)
+                values = own.column(column, once)
+                more = estimator.difference(values, found[other].column(column, once)) if other else None
+                yield Row(part, who, f"{name}{which}: {column}", estimator.mean(values), other, more)
+            ranks = own.column("rank", once)
             there = ranks[~np.isnan(ranks)]
-            middle = Estimate(float(np.median(there)), n=len(there)) if len(there) else Estimate(np.nan)
-            yield Row(part, model, f"{name}{which}: median rank of {found[name].candidates}", middle)
+            middle = Estimate(float(np.median(there)) if len(there) else np.nan, n=len(there))
+            yield Row(part, who, f"{name}{which}: median rank of {own.candidates}", middle)
 
 
 def retrieval(bench: Benchmark) -> Iterator[Row]:
@@ -279,7 +288,7 @@ def retrieval(bench: Benchmark) -> Iterator[Row]:
     source = f"manifest:{bench.openi}/fold-{{}}?split=others&report=findings"
     bench.train({f"retrieval-{model}-{fold}": retrieval_run(bench, model, source.format(fold))
                  for model in RETRIEVERS for fold in folds})  # fmt: skip
-    reports = Reports(bench)
+    reports = bench.reports
     nothing, order = np.zeros(len(reports.studies), bool), np.argsort(reports.folds, kind="stable")
     for model in RETRIEVERS:
         scores = []
@@ -302,7 +311,7 @@ def val(bench: Benchmark) -> Iterator[Row]:
     source = f"manifest:{bench.openi}/all?split={{}}&report=findings"
     check_patients(source.format("train"), source.format("val"), "val")
     bench.train({f"val-{model}": retrieval_run(bench, model, source.format("train")) for model in RETRIEVERS})
-    reports = Reports(bench)
+    reports = bench.reports
     patients = [reports.patients[place] for place in np.flatnonzero(reports.tested)]
     for model in RETRIEVERS:
         folds = [one for one in range(bench.given.folds) if bench.folder(f"retrieval-{model}-{one}/model").is_dir()]
@@ -380,7 +389,7 @@ def probe(bench: Benchmark) -> Iterator[Row]:
 def boxed_run(bench: Benchmark, model: str, fold: int) -> list[str]:
     """Return the recipe of a model that sees synthetic studies, NIH's labels as prompts and, but for ``clip``, the
     boxed images of the other folds."""
-    labels = {"words_from": "labels", "phrase_masks": "none"}
+    labels = {"words_from": "labels", "missing_labels": "negative", "phrase_masks": "none"}
     entries = [bench.phantoms(share=0.5), entry(f"manifest:{bench.nih}/all?split=train", share=0.5, **labels)]
     if model != "clip":
         source, curve = f"manifest:{bench.nih}/fold-{fold}?split=others", CURRICULUM if model == "eclip" else STAYING
@@ -422,8 +431,7 @@ def boxes(bench: Benchmark) -> Iterator[Row]:
     for measure in MAP_MEASURES:
         columns = {name: np.array([one[measure][0] for one in found]) for name, found in values.items()}
         bench.columns.update({f"boxes/{name}/{measure}": column for name, column in columns.items()})
-        for name, column in columns.items():
-            yield Row("boxes", name, measure, estimator.mean(column))
+        yield Row("boxes", "location prior", measure, estimator.mean(columns["location prior"]))
         pairs = [(name, "location prior") for name in BOXED]
         pairs += [("eclip", "clip"), ("tied", "clip"), ("tied", "plain"), ("tied", "eclip")]
         for name, beside in pairs:
@@ -438,7 +446,7 @@ PARTS: dict[str, Callable[[Benchmark], Iterator[Row]]] = {
 
 
 def main() -> None:
-    """Train and measure each part, and write its table to the folder ``parts`` as JSON and Markdown."""
+    """Train and measure each part, and write its table (JSON, Markdown) and single values to ``parts``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--openi", type=Path, help="tar with the Open-I images and their manifest")
     parser.add_argument("--nih", type=Path, help="tar with the NIH images and their manifest")
@@ -462,14 +470,14 @@ def main() -> None:
         if getattr(bench.given, archive := "openi" if part in ("retrieval", "val") else "nih") is None:
             parser.error(f"part {part} needs --{archive}")
     for part in bench.given.only or PARTS:
+        bench.columns.clear()
         rows = list(PARTS[part](bench))
         write_json(bench.out / "parts" / f"{part}.json", [row.as_json() for row in rows])
         head = "| part | model | measure | n | value | difference |\n| --- | --- | --- | ---: | --- | --- |\n"
         table = head + "".join(f"{row.markdown()}\n" for row in rows)
         write_whole(bench.out / "parts" / f"{part}.md", table)
+        np.savez_compressed(bench.out / "parts" / f"{part}.npz", **bench.columns)
         print(table, flush=True)
-    if bench.columns:
-        np.savez_compressed(bench.out / "parts" / "values.npz", **bench.columns)
 
 
 if __name__ == "__main__":
