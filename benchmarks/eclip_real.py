@@ -16,313 +16,35 @@ Finished trainings are kept, and skipped in the next call with the same ``--out`
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import shutil
-import sys
-import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from eclip_real_pairs import retrieval, val
+from eclip_real_runs import Benchmark, Row, entry
 from numpy.typing import NDArray
 from phantom_and_nih import FINDINGS, load_images
 
 import rightlung
 from rightlung.core import InputError, Mask
 from rightlung.core.files import write_json, write_whole
-from rightlung.models.blind.prior import FOLDS, PriorRow, fit_prior, fold_of
+from rightlung.models.blind.prior import FOLDS, PriorRow, fit_prior
 from rightlung.models.probe import ProbeSettings, fit_probe
-from rightlung.pages.numbers import number, span
-from rightlung.reproduce.processes import Task, in_processes
-from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
+from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.estimator import Estimator
 from rightlung.scoring import localisation
-from rightlung.scoring import text_retrieval as retrieving
 from rightlung.scoring.recognition import SortedScores
-from rightlung.scoring.text_retrieval import PriorCorrection, Retrieved, TextPool
 from rightlung.training.setup import check_patients
 
 Floats = NDArray[np.float64]
-RETRIEVERS = ("clip", "starter")
 PROBED = {"clip": "eclip-clip", "eclip": "eclip-clip-expert"}
 BOXED = {"clip": "eclip-clip", "plain": "eclip-clip", "eclip": "eclip-clip-expert", "tied": "eclip-clip-tied"}
 """``plain``: CLIP that sees the boxed images as often as ``tied``, without their boxes."""
 CURRICULUM, STAYING = "[[0.1, 0.0], [0.4, 0.5], [0.8, 0.1]]", "[[0.1, 0.0], [0.4, 0.5]]"
-RECALLS = ("recall@1", "recall@5", "recall@10")
-BLIND = (retrieving.FREQUENT, retrieving.CHANCE, retrieving.IMAGES_BY_CHANCE)
 SHARES = (0.01, 0.1, 1.0)
 MAP_MEASURES = ("pointing", "average_precision")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: a value and, paired, its difference from what stands beside it."""
-
-    part: str
-    model: str
-    measure: str
-    value: Estimate
-    beside: str = ""
-    difference: Estimate | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the line as JSON values."""
-        found = {"part": self.part, "model": self.model, "measure": self.measure, "value": self.value.as_json()}
-        return found if self.difference is None else found | {self.beside: self.difference.as_json()}
-
-    def markdown(self) -> str:
-        """Return the line of the table."""
-        one, more = self.value, ""
-        value = span(one, 3, brief=True) if one.has_interval else number(one.value, 3)
-        if self.difference is not None:
-            more = f"{span(self.difference, 3, signed=True, brief=True)} over {self.beside}"
-        return f"| {self.part} | {self.model} | {self.measure} | {one.n} | {value} | {more} |"
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """The settings of a call, and the data that its parts share."""
-
-    given: argparse.Namespace
-    columns: dict[str, Any] = field(default_factory=dict)  # values of every query and phrase, by name
-
-    @property
-    def out(self) -> Path:
-        """The folder of everything."""
-        return Path(self.given.out)
-
-    @cached_property
-    def settings(self) -> BootstrapSettings:
-        """Those of all intervals."""
-        return BootstrapSettings(self.given.resamples)
-
-    @cached_property
-    def openi(self) -> Path:
-        """The folder of Open-I, with its folds."""
-        return written_folds(self.given.openi, self.out / "data" / "openi", self.given.folds, self.given.limit)
-
-    @cached_property
-    def nih(self) -> Path:
-        """The folder of NIH, with folds of the images with boxes."""
-        return written_folds(self.given.nih, self.out / "data" / "nih", self.given.folds, self.given.limit)
-
-    @cached_property
-    def reports(self) -> Reports:
-        """Open-I's images and texts, with what has been embedded."""
-        return Reports(self)
-
-    def fold(self, patient: str) -> int:
-        """Return the fold of a patient."""
-        return fold_of(patient, self.given.folds)
-
-    def folder(self, run: str) -> Path:
-        """Return the folder of a training."""
-        return self.out / "runs" / run
-
-    def load(self, run: str) -> Any:
-        """Return a trained model on the device."""
-        return rightlung.load(str(self.folder(run) / "model")).to(self.given.device)
-
-    def phantoms(self, **fields: object) -> str:
-        """Return the entry of the recipes' synthetic studies, with further fields."""
-        count = self.given.phantoms
-        source = f"phantom?count={2 * count}&seed=21"
-        return entry(source, cached_studies=count, paired_text="abnormal-first", texts_per_image=2, **fields)
-
-    def changes(self, recipe: str, *changes: str) -> list[str]:
-        """Return a recipe with the changes that all have, those of the run, and those of the command line."""
-        given, shared = self.given, [f"data.cache_folder={self.out / 'cache'}", f"seed={self.given.seed}"]
-        if recipe != "fine-tune":
-            shared += [f"data.image_size={given.pixels}", f"model.config.image.size={given.pixels}"]
-        steps = [] if given.steps is None else [f"schedule={{steps: {given.steps}, warmup_steps: {given.steps // 10}}}"]
-        return [recipe, *(part for one in (*shared, *changes, *steps, *given.set) for part in ("--set", one))]
-
-    def train(self, runs: Mapping[str, list[str]]) -> None:
-        """Train what is not trained yet."""
-        command = [sys.executable, "-m", "rightlung", "train"]
-        tasks = [
-            Task(name, name, [*command, *arguments, "--out", str(self.folder(name)), "--restart"])
-            for name, arguments in runs.items()
-            if not (self.folder(name) / "finished.json").is_file()
-        ]
-        threads = max(1, (os.cpu_count() or 1) // self.given.at_once)
-        failed = in_processes(tasks, self.given.at_once, self.out / "logs", threads=threads, say=print)
-        if failed:
-            sys.exit(f"{len(failed)} trainings failed, the first: {next(iter(failed.items()))}")
-
-
-def entry(source: object, **fields: object) -> str:
-    """Return an entry of ``data.train``."""
-    return f'{{source: "{source}", {", ".join(f"{name}: {value}" for name, value in fields.items())}}}'
-
-
-def written_folds(archive: Path, folder: Path, folds: int, limit: int | None) -> Path:
-    """Extract an archive to ``all``, and link its images to ``fold-K`` with the splits ``own`` and ``others``.
-
-    Where some have boxes, only these are in folds, with the boxed findings as their only ones. ``limit`` keeps the
-    first rows of each split.
-    """
-    if (folder / "done").is_file():
-        return folder
-    shutil.rmtree(folder, ignore_errors=True)
-    with tarfile.open(archive) as files:
-        members = {one.name: one for one in files}
-        manifest = files.extractfile(members["manifest.jsonl"])
-        assert manifest is not None
-        by_split: dict[str, list[dict[str, Any]]] = {}
-        for row in map(json.loads, manifest):
-            by_split.setdefault(row["split"], []).append(row)
-        rows = [row for some in by_split.values() for row in some[:limit]]
-        files.extractall(folder / "all", [members[row["file"]] for row in rows], filter="data")
-    crossed = [row | {"findings": sorted({box["label"] for box in row["boxes"]})} for row in rows if row.get("boxes")]
-    for fold in range(folds):
-        place = folder / f"fold-{fold}"
-        shutil.copytree(folder / "all", place, copy_function=os.link)
-        split = [row | {"split": "own" if fold_of(row["patient"], folds) == fold else "others"}
-                 for row in crossed or rows]  # fmt: skip
-        write_manifest(place, split)
-    write_manifest(folder / "all", rows)
-    (folder / "done").touch()
-    return folder
-
-
-def write_manifest(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write the rows of a manifest."""
-    (folder / "manifest.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-
-
-# ------------------------------------------------------------------ retrieval on Open-I
-
-
-def retrieval_run(bench: Benchmark, model: str, source: str) -> list[str]:
-    """Return the recipe of a model that learns from pairs; every batch is synthetic or real, not a mixture."""
-    pairs = entry(source, paired_text="report", share=0.8)
-    one_source = "data.sources_per_batch=one"
-    if model == "clip":
-        train = f"data.train=[{bench.phantoms(share=0.2)}, {pairs}]"
-        return bench.changes("eclip-clip", train, one_source, "model.config.text.max_length=128",
-                             "augmentation.mirror=none")  # fmt: skip
-    count = min(4000, bench.given.phantoms)
-    train = [f"data.train[0]={pairs}", "data.train[1].share=0.2", f"data.train[1].cached_studies={count}"]
-    train += ["data.validation=null", "schedule={steps: 500, warmup_steps: 50}"]
-    return bench.changes("fine-tune", *train, one_source, "losses.global=1.0", "precision=bf16-mixed")
-
-
-class Reports:
-    """Images of Open-I and their findings texts, and what every fold's model makes of those that it has not seen."""
-
-    def __init__(self, bench: Benchmark) -> None:
-        self.bench = bench
-        self.studies = list(rightlung.open_source(f"manifest:{bench.openi / 'all'}?report=findings"))
-        self.texts = [study.report.text for study in self.studies if study.report is not None]
-        self.patients = [str(study.patient) for study in self.studies]
-        self.folds = np.array([bench.fold(patient) for patient in self.patients])
-        self.tested = np.array([study.split == "val" for study in self.studies])
-        self.pool = TextPool.of(self.texts, name="open-i")
-        self._known: dict[str, tuple[Floats, Floats]] = {}
-
-    def some(self, chosen: NDArray[np.bool_]) -> list[str]:
-        """Return the texts of some images."""
-        return [self.texts[place] for place in np.flatnonzero(chosen)]
-
-    def embedded(self, run: str, chosen: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """Return the embeddings of some images and of the pool, (n, dimension) each, by one model."""
-        if run not in self._known:
-            model = self.bench.load(run)
-            images = model.encode_image([self.studies[place].image for place in np.flatnonzero(chosen)])
-            self._known[run] = images, model.encode_text(list(self.pool.texts))
-        return self._known[run]
-
-    def correction(self, model: str, folds: Iterable[int], without: NDArray[np.bool_]) -> PriorCorrection:
-        """Return the mean of the corrections that fit the held-out images of these folds' models, but for some."""
-        found = []
-        for fold in folds:
-            own = self.folds == fold
-            images, pool = self.embedded(f"retrieval-{model}-{fold}", own)
-            kept, logs = ~without[own], self.pool.log_frequency(self.some(~own))
-            places = self.pool.places(self.some(own & ~without))
-            found.append(retrieving.fit_prior(images[kept], pool, places, logs))
-        return PriorCorrection(*(float(np.mean([getattr(one, name) for one in found])) for name in ("scale", "weight")))
-
-    def score(
-        self, run: str, own: NDArray[np.bool_], learnt: NDArray[np.bool_], correction: PriorCorrection
-    ) -> dict[str, Retrieved]:
-        """Score some images by a model that has learnt from others."""
-        images, pool = self.embedded(run, own)
-        known, texts = self.some(learnt), self.some(own)
-        return retrieving.score(images, texts, self.pool, pool, training_texts=known, correction=correction)
-
-
-def retrieval_rows(
-    bench: Benchmark, part: str, model: str, found: Mapping[str, Retrieved], patients: Sequence[str]
-) -> Iterator[Row]:
-    """Yield recalls and ranks, beside the answer that never sees the image: for all texts, and for those that occur
-    once, which cannot be guessed."""
-    estimator = Estimator(patients, bench.settings)
-    for name, one in found.items():
-        bench.columns.update({f"{part}/{model}/{name}/{column}": values for column, values in one.columns.items()})
-    for once, which in ((False, ""), (True, ", text occurs once")):
-        blind = retrieving.CHANCE if once else retrieving.FREQUENT
-        beside = {retrieving.IMAGE_TO_TEXT: blind, retrieving.CORRECTED: blind}
-        beside[retrieving.TEXT_TO_IMAGE] = retrieving.IMAGES_BY_CHANCE
-        for name in [*beside, *(BLIND if model == RETRIEVERS[0] else ())]:
-            own, other, who = found[name], beside.get(name, ""), model if name in beside else "blind"
-            for column in RECALLS:
-                values = own.column(column, once)
-                more = estimator.difference(values, found[other].column(column, once)) if other else None
-                yield Row(part, who, f"{name}{which}: {column}", estimator.mean(values), other, more)
-            ranks = own.column("rank", once)
-            there = ranks[~np.isnan(ranks)]
-            middle = Estimate(float(np.median(there)) if len(there) else np.nan, n=len(there))
-            yield Row(part, who, f"{name}{which}: median rank of {own.candidates}", middle)
-
-
-def retrieval(bench: Benchmark) -> Iterator[Row]:
-    """Yield what is retrieved out of fold."""
-    folds = range(bench.given.folds)
-    source = f"manifest:{bench.openi}/fold-{{}}?split=others&report=findings"
-    bench.train({f"retrieval-{model}-{fold}": retrieval_run(bench, model, source.format(fold))
-                 for model in RETRIEVERS for fold in folds})  # fmt: skip
-    reports = bench.reports
-    nothing, order = np.zeros(len(reports.studies), bool), np.argsort(reports.folds, kind="stable")
-    for model in RETRIEVERS:
-        scores = []
-        for fold in folds:
-            own = reports.folds == fold
-            fitted = reports.correction(model, [other for other in folds if other != fold], nothing)
-            scores.append(reports.score(f"retrieval-{model}-{fold}", own, ~own, fitted))
-        joined = {name: joined_queries([one[name] for one in scores]) for name in scores[0]}
-        yield from retrieval_rows(bench, "retrieval", model, joined, [reports.patients[place] for place in order])
-
-
-def joined_queries(found: Sequence[Retrieved]) -> Retrieved:
-    """Return the queries of all folds as one."""
-    columns = {name: np.concatenate([one.columns[name] for one in found]) for name in found[0].columns}
-    return replace(found[0], columns=columns, once=np.concatenate([one.once for one in found]))
-
-
-def val(bench: Benchmark) -> Iterator[Row]:
-    """Yield what models trained on ``train`` retrieve for ``val``; the correction is that of folds, without ``val``."""
-    source = f"manifest:{bench.openi}/all?split={{}}&report=findings"
-    check_patients(source.format("train"), source.format("val"), "val")
-    bench.train({f"val-{model}": retrieval_run(bench, model, source.format("train")) for model in RETRIEVERS})
-    reports = bench.reports
-    patients = [reports.patients[place] for place in np.flatnonzero(reports.tested)]
-    for model in RETRIEVERS:
-        folds = [one for one in range(bench.given.folds) if bench.folder(f"retrieval-{model}-{one}/model").is_dir()]
-        if not folds:
-            sys.exit("part val needs the models of part retrieval, which fit the prior correction")
-        fitted = reports.correction(model, folds, reports.tested)
-        found = reports.score(f"val-{model}", reports.tested, ~reports.tested, fitted)
-        yield from retrieval_rows(bench, "val", model, found, patients)
-
-
-# ------------------------------------------------------------------ findings and boxes on NIH
 
 
 def auroc(
