@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from eclip_real_pairs import retrieval, val
-from eclip_real_runs import Benchmark, Row, entry
+from eclip_real_pairs import retrieval, val  # type: ignore[import-not-found]  # next to this script
+from eclip_real_runs import Benchmark, Row, entry  # type: ignore[import-not-found]  # next to this script
 from numpy.typing import NDArray
-from phantom_and_nih import FINDINGS, load_images
+from phantom_and_nih import FINDINGS, load_images  # type: ignore[import-not-found]  # next to this script
 
 import rightlung
 from rightlung.core import InputError, Mask
@@ -119,7 +119,8 @@ def boxed_run(bench: Benchmark, model: str, fold: int) -> list[str]:
             check_patients(source, other, "boxes")
         kind = "none" if model == "plain" else "boxes"
         entries.append(entry(source, **labels, added_images=64, expert_map=kind, probability=curve))
-    return bench.changes(BOXED[model], f"data.train=[{', '.join(entries)}]")
+    recipe: list[str] = bench.changes(BOXED[model], f"data.train=[{', '.join(entries)}]")
+    return recipe
 
 
 def boxes(bench: Benchmark) -> Iterator[Row]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from eclip_real_runs import Benchmark, Row, entry
+from eclip_real_runs import Benchmark, Row, entry  # type: ignore[import-not-found]  # next to this script
 from numpy.typing import NDArray
 
 import rightlung
@@ -27,14 +27,15 @@ def retrieval_run(bench: Benchmark, model: str, source: str) -> list[str]:
     """Return the recipe of a model that learns from pairs; every batch is synthetic or real, not a mixture."""
     pairs = entry(source, paired_text="report", share=0.8)
     one_source = "data.sources_per_batch=one"
-    if model == "clip":
-        both = f"data.train=[{bench.phantoms(share=0.2)}, {pairs}]"
-        long = "model.config.text.max_length=128"
-        return bench.changes("eclip-clip", both, one_source, long, "augmentation.mirror=none")
     count = min(4000, bench.given.phantoms)
     train = [f"data.train[0]={pairs}", "data.train[1].share=0.2", f"data.train[1].cached_studies={count}"]
-    train += ["data.validation=null", "schedule={steps: 500, warmup_steps: 50}"]
-    return bench.changes("fine-tune", *train, one_source, "losses.global=1.0", "precision=bf16-mixed")
+    train += ["data.validation=null", "schedule={steps: 500, warmup_steps: 50}", "losses.global=1.0"]
+    recipe, changes = "fine-tune", [*train, "precision=bf16-mixed"]
+    if model == "clip":
+        both = f"data.train=[{bench.phantoms(share=0.2)}, {pairs}]"
+        recipe, changes = "eclip-clip", [both, "model.config.text.max_length=128", "augmentation.mirror=none"]
+    command: list[str] = bench.changes(recipe, *changes, one_source)
+    return command
 
 
 class Reports:

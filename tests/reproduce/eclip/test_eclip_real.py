@@ -40,7 +40,12 @@ def archive(path: Path, boxed: bool) -> Path:
     for number in range(24):
         patient = number // 2
         split = ("train", "val", "boxes" if boxed else "train")[patient % 3]
-        row = {"id": f"i{number}", "patient": f"p{patient}", "split": split, "file": f"images/{number}.png"}
+        row: dict[str, Any] = {
+            "id": f"i{number}",
+            "patient": f"p{patient}",
+            "split": split,
+            "file": f"images/{number}.png",
+        }
         row |= {"findings": ["Mass", "Nodule"], "sections": {"findings": f"Text {patient}."}}
         rows.append(row | {"boxes": [{"label": "Mass", "box": [0.1, 0.1, 0.5, 0.5]}] if split == "boxes" else []})
     files = {row["file"]: picture.getvalue() for row in rows}
