@@ -9,8 +9,8 @@
 - ``probe``: linear probes and zero-shot AUROC on NIH of models that have seen synthetic studies only.
 - ``boxes``: NIH's radiologist boxes as expert maps. Every fold's boxes are held out in turn.
 
-Finished trainings are kept, and skipped in the next call with the same ``--out``, so a call that was cut off goes on. Texts of Open-I stay in its folder
-``data``; no weights that have seen them may be published.
+Finished trainings are kept, and skipped in the next call with the same ``--out``, so a call that was cut off goes on.
+Texts of Open-I stay in its folder ``data``; no weights that have seen them may be published.
 """
 
 from __future__ import annotations
