@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,10 @@ def small(folder: Path, *changes: str) -> Recipe:
 
 def written(folder: Path) -> Path:
     path = folder / "small.yaml"
-    path.write_text(yaml.safe_dump(SMALL, sort_keys=False), encoding="utf-8")
+    if not path.exists():  # two processes may use one folder: the file must never be half there
+        part = folder / f"small-{os.getpid()}.yaml"
+        part.write_text(yaml.safe_dump(SMALL, sort_keys=False), encoding="utf-8")
+        part.replace(path)
     return path
 
 

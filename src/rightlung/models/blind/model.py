@@ -67,16 +67,10 @@ class BlindModel:
             if name in REGIONS:
                 self.region_boxes.add(name, patient, box.as_tuple())
                 self.region_findings.add(name, patient, known_findings(study.region_findings.get(name, {})))
-                told = " ".join(study.phrases[index].text for index in study.region_sentences.get(name, ()))
-                if told:
-                    self.texts[name].add(patient, told)
         outlined: dict[tuple[tuple[str, ...], str, Box], None] = {}
         for phrase in (*study.located_findings, *study.phrases):
             about = tuple(sorted(findings_about(phrase.findings)))
             outlined |= dict.fromkeys((about, phrase.text, box) for box in phrase.target_boxes)
-        for phrase in study.phrases:
-            if phrase.target_boxes:
-                self.texts[ANYTHING].add(patient, phrase.text)
         for about, text, box in outlined:
             self.learn_phrase(patient, about, text, box.as_tuple())
         for about, box in dict.fromkeys((about, box) for about, _, box in outlined):
@@ -142,10 +136,7 @@ class BlindModel:
         return best if best is not None and box.iou(self.regions[best]) >= SAME_REGION else None
 
     def describe(self, images: Sequence[Any], queries: Sequence[Query]) -> list[str]:
-        """Return the most frequent sentence about what each query names, or the most frequent text of a box.
-
-        That is the text of the region at the box, else that of phrases with boxes.
-        """
+        """Return the most frequent sentence about what each query names, or about the region at its box."""
         return [self._describe(query) for query in queries]
 
     def _describe(self, query: Query) -> str:
@@ -153,9 +144,7 @@ class BlindModel:
         if query.phrase is not None or query.box is None:
             return self.sentences.describe([], query)[0]
         region = self.region_at(query.box)
-        if region is not None and region not in self.texts:
-            return self.sentences.describe([], Query(REGIONS[region].spoken))[0]
-        return self.text(region or ANYTHING, None) or self.sentences.describe([], query)[0]
+        return self.sentences.describe([], query if region is None else Query(REGIONS[region].spoken))[0]
 
     def report(self, images: Sequence[Any]) -> list[Report]:
         """Return the most frequent report for every image."""
