@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rightlung.core import Box, Report, Sentence
+from rightlung.models.chex import Chex
 from rightlung.models.folder import save_model
 from rightlung.models.registry import load
 from rightlung.pages.report import prompt_agrees, side_agrees, warnings_about, wrong_side
@@ -36,6 +37,20 @@ def test_each_prompt_and_each_box_gets_a_sentence(call: Any, files: tuple[str, s
     assert all(one["text"] and len(one["boxes"]) == 3 for one in answers)
     done = call("describe", image, "--model", model, "--box", "0.1,0.1,0.5,0.9", "--json")
     assert json.loads(done.stdout)["answers"][0]["box"] == [0.1, 0.1, 0.5, 0.9]
+
+
+@pytest.mark.parametrize(("box", "agrees"), [("0.05,0.1,0.45,0.9", False), ("0.55,0.1,0.95,0.9", True)])
+def test_an_answer_about_a_box_on_the_other_side_has_a_warning(
+    call: Any, files: tuple[str, str], monkeypatch: pytest.MonkeyPatch, box: str, agrees: bool
+) -> None:
+    image, model = files
+    monkeypatch.setattr(Chex, "describe", lambda *_: ["A small effusion on the left side."])
+    asked = ("describe", image, "--model", model, "--prompt", "pneumothorax", "--box", box)
+    (answer,) = json.loads(call(*asked, "--json").stdout)["answers"]
+    assert (answer["side_agrees"], answer["prompt_agrees"]) == (agrees, False)
+    told = call(*asked).stderr
+    assert ("warning: its box lies on the other side" in told) is not agrees
+    assert "warning: it is not about what was asked" in told
 
 
 def test_a_report_has_a_page_that_escapes_names(call: Any, files: tuple[str, str], tmp_path: Path) -> None:
@@ -204,7 +219,16 @@ def test_a_report_says_how_many_prompts_gave_no_sentence_of_their_own(call: Any,
     written = json.loads(call("report", image, "--prompts", "prompts.txt", "--json").stdout)
     said = "499 of 500 prompts: 499 gave a sentence that says the same as one with a higher score"
     assert (len(written["sentences"]), written["left_out"]) == (1, said)
-    assert f"Without a sentence of their own: {said}.\n" in call("report", image, "--prompts", "prompts.txt").stderr
+    told = call("report", image, "--prompts", "prompts.txt", "--html", "report.html").stderr
+    assert f"Without a sentence of their own: {said}.\n" in told
+    assert f"Without a sentence of their own: {said}." in Path("report.html").read_text()
+
+
+def test_the_page_notes_prompts_that_are_not_read(call: Any, image: str) -> None:
+    Path("prompts.txt").write_text("xyzzy qwertz")
+    call("report", image, "--prompts", "prompts.txt", "--html", "report.html")
+    page = Path("report.html").read_text()
+    assert "Note: prompt &#39;xyzzy qwertz&#39;: the model knows only 0% of these words" in page
 
 
 def test_five_hundred_prompts_are_answered_at_once(call: Any, image: str) -> None:

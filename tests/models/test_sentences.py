@@ -29,6 +29,16 @@ def test_of_near_duplicates_the_one_with_the_higher_score_is_kept() -> None:
     assert chosen(*candidates, similarity=0.97) == [*kept, "there is a small left effusion."]
 
 
+def test_sentences_about_different_findings_are_no_duplicates_however_alike() -> None:
+    """Negations resemble each other, whatever they negate."""
+    candidates = [
+        ("no evidence of pneumothorax is seen.", 0.6, [1.0, 0.0]),
+        ("no evidence of pleural effusion is seen.", 0.5, [0.99, 0.14107]),
+        ("no pneumothorax.", 0.4, [0.98, 0.19900]),
+    ]
+    assert chosen(*candidates) == [candidates[0][0], candidates[1][0]]
+
+
 def test_a_sentence_that_was_left_out_does_not_remove_others() -> None:
     """The second resembles both others, which do not resemble each other."""
     first, second, third = [1.0, 0.0], [0.92388, 0.38268], [0.70711, 0.70711]

@@ -43,23 +43,32 @@ def describe(
         groundings = model.ground([pixels] * len(asked), [str(queries[place].phrase) for place in asked])
         for place, grounding in zip(asked, groundings, strict=True):
             found[place]["boxes"] = [{"box": list(one.box.as_tuple()), "score": one.score} for one in grounding.boxes]
+    sentences = [_described(one) for one in found]
+    for one, sentence in zip(found, sentences, strict=True):
+        one["side_agrees"] = side_agrees(sentence.text, sentence.boxes)
+        one["prompt_agrees"] = prompt_agrees(sentence.text, sentence.prompt)
     notes = _notes(model, prompts)
 
     def tell() -> None:
-        for one in found:
+        for one, sentence in zip(found, sentences, strict=True):
             place = "" if one["box"] is None else f"{' in' if one['prompt'] else ''} box {_corners(one['box'])}"
             whole = "whole image" if one["box"] is None else ""
             best, said = one.get("boxes", [])[:1], one["text"].strip()
             say(f"{cut(one['prompt'] or whole)}{place}: {said or '(no words)'}".strip())
             for box in best:
                 say(f"  best box {_corners(box['box'])}, score {box['score']:.2f}")
-            shown = tuple(Box(*box["box"]) for box in best)
-            for warning in warnings_about(Sentence(one["text"], shown, prompt=one["prompt"])) if said else ():
+            for warning in warnings_about(sentence) if said else ():
                 say(f"  warning: {warning}")
         _say_end(notes, NO_EVIDENCE)
 
     result = {"image": str(image), "model": model_name, "answers": found, "notes": notes, "note": NOT_A_MEDICAL_DEVICE}
     finish(json, result, tell)
+
+
+def _described(answer: dict[str, Any]) -> Sentence:
+    """Return an answer as a sentence with the box that was given, or with those that were found."""
+    corners = [one["box"] for one in answer.get("boxes", [])] if answer["box"] is None else [answer["box"]]
+    return Sentence(answer["text"], tuple(Box(*one) for one in corners), prompt=answer["prompt"])
 
 
 def report(
@@ -100,7 +109,7 @@ def report(
     result |= {"html": None if html is None else str(html)}
     result |= {"notes": notes, "note": NOT_A_MEDICAL_DEVICE}
     if html is not None:
-        write_whole(html, report_page(pixels, written, image.name, model_name, advice).encode())
+        write_whole(html, report_page(pixels, written, image.name, model_name, advice, notes).encode())
 
     def tell() -> None:
         for number, one in enumerate(written.sentences, start=1):

@@ -31,7 +31,10 @@ PROMPTS_HELP = (
     "finding that is not there: they are not filtered by probability."
 )
 SAMPLES_HELP = "With --retrieval: write a page (--html) about N random studies of the source IMAGE."
-FINDINGS_HELP = "Ask for the 14 findings; positive (default): keep only those that are more likely than not."
+FINDINGS_HELP = (
+    "yes: ask for the 14 findings; positive (default): for those that the model has learned, and keep those that are "
+    "more likely than not."
+)
 REGIONS_HELP = "Ask for the 15 regions; positive (default): keep only those that show a finding."
 TASK_HELP = (
     "Task to measure (repeatable): grounding, detection, classification, probe, region-classification, "
@@ -70,7 +73,7 @@ QUERY_HELP = (
 Source = Annotated[
     str, arg("Address of the studies, such as phantom?count=500&seed=7 or manifest:/data/mine.tar.", "SOURCE")
 ]
-PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
+PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image; with --task, none."
 Probes = Annotated[Texts, opt(PROBES_HELP, "PROBE", name="--condition")]
 Device = Annotated[str | None, opt("Device, such as cpu or cuda:1. Default: cuda if available, else cpu.", "DEVICE")]
 Overwrite = Annotated[bool, opt("Replace earlier answers in the folder.", name="--overwrite")]

@@ -38,7 +38,8 @@ def judge_sentences(
 
     A sentence is left out if one with a higher score
 
-    - resembles it: the cosine of their ``embeddings`` (s, d), of unit length, is above ``similarity``;
+    - resembles it: the cosine of their ``embeddings`` (s, d), of unit length, is above ``similarity``, and it states no
+      finding that the other does not (negations of different findings resemble each other);
     - says the same of the same findings at the same place: the IoU of their best boxes is at least `SAME_PLACE`;
     - says the contrary: one negates a finding which the other affirms, on the same side or without a side.
     """
@@ -48,7 +49,11 @@ def judge_sentences(
     for one in order:
         if len(kept) == max_sentences:
             break
-        similar = any(float(embeddings[one] @ embeddings[other]) > similarity + 1e-6 for other in kept)  # rounding
+        similar = any(
+            float(embeddings[one] @ embeddings[other]) > similarity + 1e-6  # rounding
+            and _states_no_more(candidates[one].text, candidates[other].text)
+            for other in kept
+        )
         if similar or any(_same_at_the_same_place(candidates[one], candidates[other]) for other in kept):
             judged[one] = "duplicate"
         elif any(contradict(candidates[one].text, candidates[other].text) for other in kept):
@@ -65,10 +70,16 @@ def _by_score(sentence: Sentence) -> float:
 
 def _same_at_the_same_place(sentence: Sentence, better: Sentence) -> bool:
     """Return whether all findings that a sentence states are stated by a better one with almost the same best box."""
-    stated = _stated(sentence.text)
-    if not stated or not sentence.boxes or not better.boxes or not stated.items() <= _stated(better.text).items():
+    if not _stated(sentence.text) or not _states_no_more(sentence.text, better.text):
+        return False
+    if not sentence.boxes or not better.boxes:
         return False
     return sentence.boxes[0].iou(better.boxes[0]) >= SAME_PLACE
+
+
+def _states_no_more(text: str, better: str) -> bool:
+    """Return whether all that a text says of findings is said by a better one, too."""
+    return _stated(text).items() <= _stated(better).items()
 
 
 def contradict(one: str, other: str) -> bool:

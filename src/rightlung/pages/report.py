@@ -66,7 +66,7 @@ def warnings_about(sentence: Sentence) -> list[str]:
     return [one for one in (other, wrong_side(sentence.text, sentence.boxes)) if one]
 
 
-def report_page(image: Image, report: Report, name: str, model: str, advice: str) -> str:
+def report_page(image: Image, report: Report, name: str, model: str, advice: str, notes: Sequence[str] = ()) -> str:
     """Return the page of an image and the report that a model wrote. It needs no network and escapes every text."""
     import PIL.Image
     from jinja2 import Environment, StrictUndefined
@@ -86,6 +86,8 @@ def report_page(image: Image, report: Report, name: str, model: str, advice: str
         colours=COLOURS,
         warnings_about=warnings_about,
         looked_for=report.sections.get("looked for"),
+        left_out=report.sections.get("left out"),
+        notes=notes,
         name=name,
         model=model,
         advice=advice,

@@ -124,7 +124,7 @@ def test_regions_are_kept_because_of_findings_that_the_model_has_learned_for_reg
     (report,) = narrow.report([picture(1)], ReportSettings("no", "positive"))
     assert asked == [REGION_CLASSES]
     assert report.sentences == ()
-    assert report.text == "No finding in these regions: there is no evidence of cardiomegaly or edema."
+    assert report.text == "No finding in these regions: no probability above 0.5 of cardiomegaly or edema."
 
 
 def test_a_report_denies_only_what_the_model_has_learned(narrow: Chex, monkeypatch: pytest.MonkeyPatch) -> None:

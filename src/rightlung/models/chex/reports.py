@@ -184,5 +184,6 @@ def report_without_sentences(asked: Sequence[tuple[str, bool]], nothing_found: b
     names = in_image | (set(of_regions) if prompts & set(REPORT_REGIONS) else set())
     *others, last = [name for name in CLASSES if name in names]
     listed = f"{', '.join(others)} or {last}" if others else last
-    where = "" if in_image else " in these regions"
-    return Report(f"No finding{where}: there is no evidence of {listed}.", looked_for)
+    if not in_image:  # regions seldom show a finding, even where there is one
+        return Report(f"No finding in these regions: no probability above 0.5 of {listed}.", looked_for)
+    return Report(f"No finding: there is no evidence of {listed}.", looked_for)
