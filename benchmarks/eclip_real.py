@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from eclip_real_pairs import retrieval, val  # type: ignore[import-not-found]  # next to this script
+from eclip_real_pairs import RETRIEVERS, retrieval, val  # type: ignore[import-not-found]  # next to this script
 from eclip_real_runs import Benchmark, Row, entry  # type: ignore[import-not-found]  # next to this script
 from numpy.typing import NDArray
 from phantom_and_nih import FINDINGS, load_images  # type: ignore[import-not-found]  # next to this script
@@ -177,6 +177,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(PARTS), help="a part (repeatable); default: all")
     parser.add_argument("--model", action="append", default=[], metavar="NAME=FOLDER",
                         help="for probe: a trained model instead of clip or eclip, or besides them")  # fmt: skip
+    parser.add_argument("--retriever", action="append", choices=RETRIEVERS, help="of retrieval and val; default: both")
     parser.add_argument("--at-once", type=int, default=1, help="trainings at the same time")
     parser.add_argument("--steps", type=int, help="default: those of the recipes")
     parser.add_argument("--set", action="append", default=[], help="change of all recipes, as for rightlung train")

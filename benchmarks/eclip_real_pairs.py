@@ -18,9 +18,14 @@ from rightlung.scoring.text_retrieval import PriorCorrection, Retrieved, TextPoo
 from rightlung.training.setup import check_patients
 
 Floats = NDArray[np.float64]
-RETRIEVERS = ("clip", "starter")
+RETRIEVERS = ("starter", "clip")
 RECALLS = ("recall@1", "recall@5", "recall@10")
 BLIND = (retrieving.FREQUENT, retrieving.CHANCE, retrieving.IMAGES_BY_CHANCE)
+
+
+def retrievers(bench: Benchmark) -> Sequence[str]:
+    """Return the models that are trained."""
+    return bench.given.retriever or RETRIEVERS
 
 
 def retrieval_run(bench: Benchmark, model: str, source: str) -> list[str]:
@@ -103,7 +108,7 @@ def retrieval_rows(
         blind = retrieving.CHANCE if once else retrieving.FREQUENT
         beside = {retrieving.IMAGE_TO_TEXT: blind, retrieving.CORRECTED: blind}
         beside[retrieving.TEXT_TO_IMAGE] = retrieving.IMAGES_BY_CHANCE
-        for name in [*beside, *(BLIND if model == RETRIEVERS[0] else ())]:
+        for name in [*beside, *(BLIND if model == retrievers(bench)[0] else ())]:
             own, other, who = found[name], beside.get(name, ""), model if name in beside else "blind"
             for column in RECALLS:
                 values = own.column(column, once)
@@ -120,10 +125,10 @@ def retrieval(bench: Benchmark) -> Iterator[Row]:
     folds = range(bench.given.folds)
     source = f"manifest:{bench.openi}/fold-{{}}?split=others&report=findings"
     bench.train({f"retrieval-{model}-{fold}": retrieval_run(bench, model, source.format(fold))
-                 for model in RETRIEVERS for fold in folds})  # fmt: skip
+                 for model in retrievers(bench) for fold in folds})  # fmt: skip
     reports = reports_of(bench)
     nothing, order = np.zeros(len(reports.studies), bool), np.argsort(reports.folds, kind="stable")
-    for model in RETRIEVERS:
+    for model in retrievers(bench):
         scores = []
         for fold in folds:
             own = reports.folds == fold
@@ -143,10 +148,10 @@ def val(bench: Benchmark) -> Iterator[Row]:
     """Yield what models trained on ``train`` retrieve for ``val``; the correction is that of folds, without ``val``."""
     source = f"manifest:{bench.openi}/all?split={{}}&report=findings"
     check_patients(source.format("train"), source.format("val"), "val")
-    bench.train({f"val-{model}": retrieval_run(bench, model, source.format("train")) for model in RETRIEVERS})
+    bench.train({f"val-{model}": retrieval_run(bench, model, source.format("train")) for model in retrievers(bench)})
     reports = reports_of(bench)
     patients = [reports.patients[place] for place in np.flatnonzero(reports.tested)]
-    for model in RETRIEVERS:
+    for model in retrievers(bench):
         folds = [one for one in range(bench.given.folds) if bench.folder(f"retrieval-{model}-{one}/model").is_dir()]
         if not folds:
             sys.exit("part val needs the models of part retrieval, which fit the prior correction")
