@@ -63,9 +63,14 @@ class Reports:
     def embedded(self, run: str, chosen: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """Return the embeddings of some images and of the pool, (n, dimension) each, by one model."""
         if run not in self._known:
-            model = self.bench.load(run)
-            images = model.encode_image([self.studies[place].image for place in np.flatnonzero(chosen)])
-            self._known[run] = images, model.encode_text(list(self.pool.texts))
+            kept = self.bench.out / "embeddings" / f"{run}.npz"
+            if not kept.is_file():
+                model = self.bench.load(run)
+                images = model.encode_image([self.studies[place].image for place in np.flatnonzero(chosen)])
+                kept.parent.mkdir(exist_ok=True)
+                np.savez_compressed(kept, images=images, pool=model.encode_text(list(self.pool.texts)))
+            with np.load(kept) as arrays:
+                self._known[run] = arrays["images"], arrays["pool"]
         return self._known[run]
 
     def correction(self, model: str, folds: Iterable[int], without: NDArray[np.bool_]) -> PriorCorrection:
@@ -77,7 +82,7 @@ class Reports:
             kept, logs = ~without[own], self.pool.log_frequency(self.some(~own))
             places = self.pool.places(self.some(own & ~without))
             found.append(retrieving.fit_prior(images[kept], pool, places, logs))
-        return PriorCorrection(*(float(np.mean([getattr(one, name) for one in found])) for name in ("scale", "weight")))
+        return PriorCorrection(float(np.mean([one.weight for one in found])))
 
     def score(
         self, run: str, own: NDArray[np.bool_], learnt: NDArray[np.bool_], correction: PriorCorrection

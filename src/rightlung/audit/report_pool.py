@@ -121,7 +121,7 @@ def report_pool(
     else:
         bonus = correction.bonus(pool.log_frequency(training))
         candidates[CORRECTED] = replace(plain, bonus=bonus)
-        about |= {"prior": {"cosine": correction.scale, "log_frequency": correction.weight, "images": len(seen)}}
+        about |= {"prior": {"log_frequency": correction.weight, "images": len(seen)}}
     return ReportPool(candidates, about)
 
 

@@ -31,7 +31,9 @@ def reproduce(
     source: Annotated[str | None, opt("Studies to test on. Default: synthetic.", "SOURCE", name="--source")] = None,
     train: Annotated[str | None, opt("Studies to train on. Default: synthetic.", "SOURCE")] = None,
     validation: Annotated[str | None, opt("Studies to validate on. Default: synthetic.", "SOURCE")] = None,
-    only: Annotated[Texts, opt("Variants to run: retrained,sided or none (repeatable). Default: all.", "NAMES")] = None,
+    only: Annotated[
+        Texts, opt("Variants to run, in this order: retrained,sided or none (repeatable). Default: all.", "NAMES")
+    ] = None,
     model: Annotated[Texts, opt("Further model to test (repeatable).", "MODEL", name="--model")] = None,
     seeds: Annotated[int, opt("Seeds to train each variant with; --quick uses one.", "N", min=1, max=10)] = 3,
     limit: Annotated[int | None, opt("Test on the first N studies only. Default: all.", "N", min=2)] = None,

@@ -71,7 +71,7 @@ class Job:
 def jobs(variants: Sequence[Variant], only: Sequence[str] = (), seeds: int = 3) -> list[Job]:
     """Return the runs, ordered by seed.
 
-    ``only`` selects variants (``retrained``) or runs (``retrained-seed2``); ``none`` selects nothing.
+    ``only`` selects variants (``retrained``) or runs (``retrained-seed2``), and orders them; ``none`` selects nothing.
     """
     found = [
         Job(variant, seed, 10 * place + seed)
@@ -85,7 +85,12 @@ def jobs(variants: Sequence[Variant], only: Sequence[str] = (), seeds: int = 3) 
     for name in only:
         if name not in known:
             raise unknown_name("variant", name, [variant.slug for variant in variants])
-    return [job for job in found if not only or job.slug in only or job.variant.slug in only]
+    if not only:
+        return found
+    places = {name: place for place, name in enumerate(only)}
+    chosen = [(job.seed, min(places.get(name, len(only)) for name in (job.slug, job.variant.slug)), job)
+              for job in found if job.slug in places or job.variant.slug in places]  # fmt: skip
+    return [job for *_, job in sorted(chosen, key=lambda one: one[:2])]
 
 
 def with_starts(wanted: Sequence[Job]) -> list[Job]:

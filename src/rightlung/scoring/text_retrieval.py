@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.errors import InputError, check_known
-from rightlung.scoring.retrieval import KS, Floats, retrieve, unit_vectors
+from rightlung.scoring.retrieval import KS, Floats, retrieve
 
 IMAGE_TO_TEXT, TEXT_TO_IMAGE = "image-to-text", "text-to-image"
 CORRECTED, FREQUENT, CHANCE = "image-to-text, prior-corrected", "frequent texts first", "uniform chance"
@@ -161,43 +161,35 @@ class Retrieved:
 
 @dataclass(frozen=True)
 class PriorCorrection:
-    """Weights of a text's similarity and of its log frequency, by maximum likelihood (see `fit_prior`)."""
+    """The weight of a text's log frequency beside its cosine (see `fit_prior`)."""
 
-    scale: float
     weight: float
 
     def bonus(self, log_frequency: ArrayLike) -> Floats:
         """Return what to add to the cosine of each text, (texts,)."""
-        added: Floats = self.weight / self.scale * np.asarray(log_frequency, np.float64)
+        added: Floats = self.weight * np.asarray(log_frequency, np.float64)
         return added
 
 
+WEIGHTS = (0.0, *np.geomspace(1e-3, 1.0, 61).tolist())
+
+
 def fit_prior(
-    images: ArrayLike, pool_embeddings: ArrayLike, places: ArrayLike, log_frequency: ArrayLike
+    images: ArrayLike, pool_embeddings: ArrayLike, places: ArrayLike, log_frequency: ArrayLike, k: int = KS[-1]
 ) -> PriorCorrection:
-    """Fit p(t | image) ∝ exp(scale · cosine + weight · log p̂(t)) to images (n, dimension) and their texts' places.
+    """Choose the weight of log p̂(t) with the best recall at ``k`` of images (n, dimension), given their texts' places.
 
     A contrastive loss learns log p(t | image) / p(t), so it unlearns how frequent texts are; this adds it again. Fit on
     training patients that the embeddings were **not** trained on: memorised pairs need no prior, and its weight becomes
-    too small. Both numbers are at least 0.
+    too small. Of equally good weights, the smallest is taken.
     """
-    from scipy.optimize import minimize
-
-    cosines = unit_vectors(images) @ unit_vectors(pool_embeddings).T
+    vectors, known = np.asarray(images), np.asarray(pool_embeddings)
     own, logs = np.asarray(places, np.intp), np.asarray(log_frequency, np.float64)
     if not len(own) or (own < 0).any():
         raise InputError("to fit the prior correction, the pool must hold the text of every image, and one at least")
-    rows = np.arange(len(own))
-
-    def loss(numbers: Floats) -> tuple[float, Floats]:
-        logits = numbers[0] * cosines + numbers[1] * logs
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
-        slopes = [(shares * cosines).sum(axis=1) - cosines[rows, own], shares @ logs - logs[own]]
-        return -float(np.log(shares[rows, own] + 1e-300).mean()), np.array([one.mean() for one in slopes])
-
-    found = minimize(loss, (10.0, 1.0), jac=True, method="L-BFGS-B", bounds=[(1e-3, 1e4), (0.0, 10.0)])
-    return PriorCorrection(float(found.x[0]), float(found.x[1]))
+    groups = own, np.arange(len(known))
+    recalls = [retrieve(vectors, known, groups, (k,), bonus=one * logs)[f"recall@{k}"].mean() for one in WEIGHTS]
+    return PriorCorrection(WEIGHTS[int(np.argmax(recalls))])
 
 
 def score(
