@@ -345,7 +345,7 @@ class _Reader(torch.utils.data.Dataset["_LoadedStudy | str"]):
 def _loader(
     reader: _Reader, index_batches: Iterable[Sequence[int]], workers: int
 ) -> Iterable[list[_LoadedStudy | str]]:
-    torch.multiprocessing.set_sharing_strategy("file_system")
+    torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     return torch.utils.data.DataLoader(
         reader,
         batch_sampler=index_batches,  # type: ignore[arg-type]  # any iterable of numbers will do
@@ -359,5 +359,5 @@ def _loader(
 
 def _use_one_thread(_: int) -> None:
     """Keep a worker's linear algebra from using all cores, as torch's already is."""
-    torch.multiprocessing.set_sharing_strategy("file_system")
+    torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     threadpool_limits(1)

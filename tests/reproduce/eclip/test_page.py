@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rightlung.reproduce.eclip.measuring import BY_CHANCE, EMBEDDINGS, PLANTED, Embedded
+from rightlung.reproduce.eclip.embeddings import EMBEDDINGS, Embedded
+from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED
 from rightlung.reproduce.experiment import Reproduced, reproduce
 from rightlung.reproduce.plan import Plan
 from rightlung.training.loop import Hardware

@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from rightlung.measuring import find_measure
-from rightlung.reproduce.eclip.measuring import BY_CHANCE, EMBEDDINGS, PLANTED, Embedded, distinct
+from rightlung.reproduce.eclip.embeddings import EMBEDDINGS, Embedded, distinct
+from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED
 from rightlung.reproduce.task_files import TaskFiles
 from rightlung.results.aggregates import estimate_mean
 from rightlung.results.estimate import Estimate

@@ -5,10 +5,9 @@ Each becomes a table of instances in the folder of the model. No map of an exper
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,12 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from safetensors import safe_open
-from safetensors.numpy import save_file
 
 from rightlung.asking import answers
 from rightlung.core import InputError
-from rightlung.core.files import write_json, write_whole
+from rightlung.core.files import write_json
 from rightlung.core.keyed import key_uniform
 from rightlung.core.progress import Progress
 from rightlung.measuring import Protocol, Targets, find_protocol, measure, prepare_studies, write_instances
@@ -31,10 +28,11 @@ from rightlung.models.eclip.model import Eclip, EclipGloria
 from rightlung.models.probe import LinearProbe, ProbeSettings, fit_probe
 from rightlung.models.zero_shot import PromptClassifier, prompt_ensemble
 from rightlung.predictions import IMAGE_QUERY, Batch, Prediction
+from rightlung.reproduce.eclip.embeddings import EMBEDDED, EMBEDDINGS, Embedded, distinct, embeddings_of, group_of
 from rightlung.reproduce.eclip.variants import SHORTCUT, STRENGTH
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.scoring.geometry import geometry
-from rightlung.scoring.text_retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE, TextPool
+from rightlung.scoring.text_retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE
 from rightlung.studies import open_source
 from rightlung.studies.sources import Source
 
@@ -56,11 +54,6 @@ Synthetic studies have 12 of the 14 classes."""
 SHARES = (0.01, 0.1, 1.0)
 """Of the patients whose labels a probe learns from."""
 PROBED = ("clip", "clip-m3", "clip-expert", "clip-tied", "gloria", "gloria-expert")
-EMBEDDED = ("clip", "clip-expert")
-"""Variants whose embeddings are kept, for their geometry and for the UMAP."""
-GROUPS = ("no finding", "cardiomegaly", "atelectasis", "lung opacity")
-"""The groups of Figure 2: studies with one of these labels alone."""
-EMBEDDINGS = "embeddings.safetensors"
 WITH_EXPERTS = (Eclip, EclipGloria)
 DIRECTIONS = (IMAGE_TO_TEXT, TEXT_TO_IMAGE)
 BY_CHANCE, PLANTED = "shortcut-by-chance", "shortcut-planted"
@@ -156,40 +149,6 @@ def _only(targets: Targets, findings: Sequence[str], studies: Iterable[str] | No
     return replace(targets, labels=labels)
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """The embeddings (studies, dimension) of images and of their reports."""
-
-    studies: list[str]
-    images: NDArray[np.float32] = field(repr=False)
-    texts: NDArray[np.float32] = field(repr=False)
-
-    def keep(self, path: Path, expert: Mapping[str, NDArray[np.float32]] | None = None) -> None:
-        """Write them with half precision, and the embeddings of some studies' expert images."""
-        tables = {"images": self.images, "texts": self.texts}
-        if expert:
-            tables["expert"] = np.array(list(expert.values()))
-        half = {name: table.astype(np.float16) for name, table in tables.items()}
-        about = {"studies": json.dumps(self.studies), "expert": json.dumps([*(expert or ())])}
-        write_whole(path, lambda part: save_file(half, part, about))
-
-    @classmethod
-    def read(cls, path: Path) -> tuple[Embedded, dict[str, NDArray[np.float32]]]:
-        """Return what `keep` wrote."""
-        with safe_open(path, "numpy") as file:
-            about, tables = file.metadata(), {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
-        expert = dict(zip(json.loads(about["expert"]), tables.get("expert", ()), strict=True))
-        return cls(json.loads(about["studies"]), tables["images"], tables["texts"]), expert
-
-
-def group_of(findings: Mapping[str, str]) -> str | None:
-    """Return the only one of the four `GROUPS` that a study belongs to. Atelectasis is an opacity, too."""
-    present = [name for name in GROUPS if findings.get(name) == "positive"]
-    if "atelectasis" in present:
-        present = [name for name in present if name != "lung opacity"]
-    return present[0] if len(present) == 1 else None
-
-
 def _expert_embeddings(model: Any, source: Source, studies: Sequence[str]) -> dict[str, NDArray[np.float32]]:
     """Return the embeddings of expert images with the studies' own gaze, for a figure; nothing for other models."""
     if not isinstance(model, WITH_EXPERTS):
@@ -211,26 +170,11 @@ def _retrieval(model: Any, source: Source, targets: Targets, folder: Path) -> Em
     for direction in DIRECTIONS:
         rows = ranks.filter(pc.equal(ranks["target"], direction))
         write_instances(folder / f"{direction}.parquet", rows, applied, folder.name)
-    found = _embedded(batches)
+    found = embeddings_of(batches)
     first = distinct([str(targets.labels[study].report) for study in found.studies])
     measured = geometry(found.images[first], found.texts[first], _temperature(model))
     write_json(folder / "geometry.json", measured.as_json())
     return found
-
-
-def _embedded(batches: Iterable[Batch]) -> Embedded:
-    rows: list[Prediction] = [row for batch in batches for row in batch.predictions()]
-    images = {row.study: row.image_embedding for row in rows if row.image_embedding is not None}
-    texts = {row.study: row.text_embedding for row in rows if row.text_embedding is not None}
-    both = [study for study in images if study in texts]
-    vectors = (np.array([some[study] for study in both], np.float32) for some in (images, texts))
-    return Embedded(both, *vectors)
-
-
-def distinct(reports: Sequence[str]) -> NDArray[np.intp]:
-    """Return the place of the first study with each report: identical ones would raise the uniformity."""
-    _, first = np.unique(TextPool.of(reports).places(reports), return_index=True)
-    return first
 
 
 def _temperature(model: Any) -> float | None:
@@ -270,6 +214,6 @@ def _shortcut(model: Any, folder: Path) -> None:
             asked = answers(
                 model, kept, queries=("image", "reports"), method="embed", batch_size=IMAGES_AT_ONCE, boxes=None
             )
-            found = _embedded(asked)
+            found = embeddings_of(asked)
             rows = _by_prompts(model, found, ["pneumonia"])
             _write(folder, name, rows, _only(targets, ["pneumonia"]), protocol)

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 
-import numpy as np
-
-from rightlung.core import InputError
-from rightlung.core.files import read_json
-from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
-from rightlung.pages.numbers import estimate_cell
 from rightlung.reproduce.claims import HOLDS, NOT_SHOWN
-from rightlung.reproduce.eclip.blind import blind_retrieval
 from rightlung.reproduce.eclip.claims import ACCURACY, AUROC, POINTING, SHORTCUT, Judged, Place, claims_table, judge
-from rightlung.reproduce.eclip.files import EclipFiles
-from rightlung.reproduce.eclip.measuring import (
-    BY_CHANCE,
-    DIRECTIONS,
-    EMBEDDED,
-    EMBEDDINGS,
-    PLANTED,
-    PROBED,
-    SHARES,
-    Embedded,
-    group_of,
-)
+from rightlung.reproduce.eclip.embedding_tables import EmbeddingTables
+from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED, PROBED, SHARES
+from rightlung.reproduce.eclip.tables import COLUMNS, PRIOR, PRIOR_LABEL, table_name
 from rightlung.reproduce.eclip.variants import (
     ABLATION,
     ANNOTATED,
@@ -45,113 +27,20 @@ from rightlung.reproduce.eclip.variants import (
     expert_slug,
 )
 from rightlung.reproduce.measurements import OVER_PATIENTS, Measurements
-from rightlung.reproduce.published import Subject
-from rightlung.results.estimate import BootstrapSettings, Estimate
+from rightlung.results.estimate import Estimate
 
 OTHER_DATA = (
     "Everything here is measured on synthetic studies with small models, and gaze is simulated. The paper trained on "
     "MIMIC-CXR with the gaze of one radiologist on 1,080 studies. Compare the direction of effects, not values."
 )
-TWELVE: Place = ("12x", "class_accuracy")
-PNEUMONIA: Place = ("pneumonia", "class_accuracy")
-COLUMNS: Mapping[Place, str] = {
-    ACCURACY: "accuracy, 5 classes", TWELVE: "12 classes", PNEUMONIA: "pneumonia", AUROC: "zero-shot AUROC",
-    POINTING: "pointing",
-}  # fmt: skip
 F1: Mapping[Place, str] = {
     ("5x", "class_macro_f1"): "macro-F1, 5 classes", ("12x", "class_macro_f1"): "12 classes",
     ("pneumonia", "class_macro_f1"): "pneumonia",
 }  # fmt: skip
-PAPERS = {"5x": "chexpert-5x200", "12x": "cxr-14x100", "pneumonia": "rsna"}
-"""The paper's data sets whose figures stand next to ours."""
-PRIOR, PRIOR_LABEL = "prior", "location prior (never sees an image)"
-WAYS = dict(zip(DIRECTIONS, ("reports by images", "images by reports"), strict=True))
-SETTINGS = BootstrapSettings(resamples=500)
-UMAP_NOTE = "Expert images have the simulated gaze on the same study, which no score uses."
 
 
-class EclipPage:
-    """Makes the tables and figures from the files of every model."""
-
-    def __init__(self, found: Measurements) -> None:
-        self.found = found
-        self.files = EclipFiles(found, SETTINGS, "percentile")
-
-    def there(self, variants: Sequence[str]) -> list[str]:
-        """Return the variants that were measured."""
-        return [name for name in variants if self.files.model(name) is not None]
-
-    def label(self, variant: str) -> str:
-        """Return the name of a variant."""
-        model = self.files.model(variant)
-        return variant if model is None else model.label
-
-    def table(
-        self, name: str, title: str, caption: str, rows: Mapping[str, str], columns: Mapping[Place, str] = COLUMNS,
-        *, minus: str | Mapping[str, str] | None = None, papers: str | None = None, folded: bool = True,
-        references: Mapping[str, Mapping[Place, Estimate]] | None = None,
-    ) -> Iterator[Table]:  # fmt: skip
-        """Yield a table of variants (with their labels) by measures; nothing if none was measured.
-
-        ``minus``: the variant, or that of each row, from which differences are shown in a second column. ``papers``:
-        the kind of published figures to show. ``references``: further rows.
-        """
-        known = self.there([*rows])
-        if not {*known} - {PRIOR}:
-            return
-        others = minus if isinstance(minus, Mapping) else {} if minus is None else dict.fromkeys(known, minus)
-        header = [Column("model", "text")]
-        lines = [[Cell(rows[one])] for one in known] + [[Cell(label)] for label in references or ()]
-        for place, heading in columns.items():
-            values = [self.files.estimate(one, *place) for one in known]
-            if not any(values):
-                continue
-            header.append(Column(heading))
-            best = self._best(place, {slug: one for slug, one in zip(known, values, strict=True) if one is not None})
-            cells = [self._cell(place, one, strong=slug in best) for slug, one in zip(known, values, strict=True)]
-            cells += [self._cell(place, row.get(place)) for row in (references or {}).values()]
-            self._append(lines, cells)
-            differences = [self._difference(one, others.get(one), place) for one in known]
-            if any(cell.text != "–" for cell in differences):
-                header.append(Column(f"− {rows.get(minus, minus) if isinstance(minus, str) else 'usual number'}"))
-                self._append(lines, differences)
-            figures = [self._paper(one, place, papers) for one in known]
-            if any(cell.text != "–" for cell in figures):
-                header.append(Column(self.found.published.column, "paper"))
-                self._append(lines, figures)
-        yield Table(name, title, caption, header, lines, ["Bold: the best value of the trained models."], folded)
-
-    @staticmethod
-    def _append(lines: Sequence[list[Cell]], cells: Sequence[Cell]) -> None:
-        for number, line in enumerate(lines):
-            line.append(cells[number] if number < len(cells) else Cell("–"))
-
-    @staticmethod
-    def _cell(place: Place, found: Estimate | None, signed: bool = False, strong: bool = False) -> Cell:
-        """Return a share in percent, or a rank."""
-        return estimate_cell(found, 1.0 if "rank" in place[1] else 100.0, 1, signed=signed, strong=strong)
-
-    @staticmethod
-    def _best(place: Place, values: Mapping[str, Estimate]) -> list[str]:
-        trained = {slug: one.value for slug, one in values.items() if slug != PRIOR and one.defined}
-        if not trained or place == SHORTCUT:
-            return []
-        best = (min if "rank" in place[1] else max)(trained.values())
-        return [slug for slug, value in trained.items() if value == best]
-
-    def _difference(self, variant: str, other: str | None, place: Place) -> Cell:
-        if other is None or variant == other or PRIOR in (variant, other):
-            return Cell("–")
-        return self._cell(place, self.files.difference(variant, other, *place), signed=True)
-
-    def _paper(self, variant: str, place: Place, target: str | None) -> Cell:
-        if target is None:
-            return Cell("–")
-        subset = "open-i" if target == "retrieval" else PAPERS.get(place[0], "")
-        if target == "retrieval" and place[0] != DIRECTIONS[0]:
-            return Cell("–")
-        found = self.found.published.find(Subject(variant, place[1], subset, target))
-        return Cell("–") if found is None else Cell(found.printed, _table_name(found.table))
+class EclipPage(EmbeddingTables):
+    """Makes the tables and figures of the page."""
 
     def host_tables(self, hosts: Sequence[str], folded: bool) -> Iterator[Table]:
         """Yield the counterparts of Table 1."""
@@ -187,7 +76,7 @@ class EclipPage:
         known = self.found.published
         lines = [
             [Cell(known.models[of.model]), Cell(of.subset), Cell(of.measure), Cell(value.printed),
-             Cell(_table_name(value.table))]
+             Cell(table_name(value.table))]
             for of, value in known.values.items()
             if of.target == "reports" or of.subset == "mimic-5x200" or self.files.model(of.model) is None
         ]  # fmt: skip
@@ -265,74 +154,6 @@ class EclipPage:
         yield from self.table("probes", "Figure 1, bottom: linear probes by labels", caption,
                               {name: self.label(name) for name in PROBED}, shares)  # fmt: skip
 
-    def retrieval(self) -> Iterator[Table]:
-        """Yield the tables of retrieval, one for each direction, and of geometry."""
-        rows = {name: self.label(name) for name in self._retrieving()}
-        blind = blind_retrieval(self.found.prepared, SETTINGS)
-        names = ("recall@1", "recall@5", "recall@10", "median_rank", "recall@10_once")
-        for direction, way in WAYS.items():
-            columns: dict[Place, str] = {(direction, name): find_measure(name).title for name in names}
-            references = {
-                label: {(direction, name): one for name, one in found.items()}
-                for label, found in blind[direction].items()
-            }
-            caption = (
-                f"Finding {way} among all test studies, in percent; the median rank is a number. Candidates are "
-                "distinct reports; images with the same report are all right. The answers that see no image know how "
-                "often each report occurs in the test studies."
-            )
-            yield from self.table(direction, f"Retrieval: {way}", caption, rows, columns, papers="retrieval",
-                                  references=references)  # fmt: skip
-        yield from self._geometry([*rows])
-
-    def _retrieving(self) -> list[str]:
-        wanted = [f"{host}-{method}".strip("-") for host in ("clip", "gloria") for method in (*METHODS, "tied")]
-        return self.there([*wanted, "vit-b", "vit-b-expert"])
-
-    def _geometry(self, variants: Sequence[str]) -> Iterator[Table]:
-        names = {"gap": "gap", "alignment": "alignment", "uniformity_images": "uniformity, images",
-                 "uniformity_texts": "uniformity, texts", "temperature": "temperature"}  # fmt: skip
-        lines, chance = [], None
-        for variant in variants:
-            paths = [path.with_name("geometry.json") for path in self.files.files(variant, DIRECTIONS[0])]
-            found = [read_json(path) for path in paths if path.is_file()]
-            if found:
-                chance = found[0]["chance"]["random"]
-                lines.append(
-                    [Cell(self.label(variant)), *(_mean_cell([one.get(name) for one in found]) for name in names)]
-                )
-        if chance is not None:
-            lines.append([Cell("random vectors"), *(_mean_cell([chance.get(name)]) for name in names)])
-            lines.append([Cell("one constant vector"), *(Cell("0.00") for _ in range(4)), Cell("–")])
-            caption = (
-                "Distances between unit vectors of images and reports, means over seeds. They move with the "
-                "temperature; a smaller gap is no merit by itself."
-            )
-            header = [Column("model", "text"), *(Column(title) for title in names.values())]
-            yield Table("geometry", "Geometry of embeddings", caption, header, lines, [], True)
-
-    def umap(self) -> Iterator[Figure]:
-        """Yield the counterpart of Figure 2, if UMAP is installed: studies with one of four labels alone."""
-        from rightlung.pages.points import umap_figure
-
-        labels = self.found.prepared.targets.labels
-        for name in self._embedded():
-            found, expert = Embedded.read(self.found.folder / "measures" / name / EMBEDDINGS)
-            groups = {study: group for study in found.studies if (group := group_of(labels[study].findings))}
-            kept = [
-                place for place, study in enumerate(found.studies) if study in (expert or groups) and study in groups
-            ]
-            studies = [found.studies[place] for place in kept]
-            vectors = {"images": found.images[kept], "reports": found.texts[kept]}
-            if expert:
-                vectors["expert images"] = np.array([expert[study] for study in studies])
-            with suppress(InputError):  # UMAP is not installed, or there are too few studies: see `missing`
-                yield umap_figure(f"umap-{name}", f"Figure 2: {self.label(name)}", vectors,
-                                  [groups[study] for study in studies], note=UMAP_NOTE)  # fmt: skip
-
-    def _embedded(self) -> list[str]:
-        return [name for name in EMBEDDED if (self.found.folder / "measures" / name / EMBEDDINGS).is_file()]
-
     def missing(self) -> Iterator[str]:
         """Yield why figures and tables are missing."""
         probed = self.there(PROBED)
@@ -358,15 +179,6 @@ class EclipPage:
 def _by_length(slug: str) -> tuple[str, int]:
     name, _, steps = slug.rpartition("-")
     return (name, int(steps)) if steps.isdigit() else (slug, 700)
-
-
-def _mean_cell(values: Sequence[float | None]) -> Cell:
-    there = [value for value in values if value is not None and not math.isnan(value)]
-    return Cell(f"{sum(there) / len(there):.2f}", value=there) if there else Cell("–")
-
-
-def _table_name(table: str) -> str:
-    return f"Table {table}" if table.isdigit() else table.partition(", ")[2]
 
 
 def _findings(judged: Sequence[Judged]) -> list[str]:
