@@ -73,8 +73,8 @@ def pool_sentence(pool: Mapping[str, Any]) -> str:
     )
     if prior := pool.get("prior"):
         said += (
-            f" Prior-corrected: {prior['cosine']:.3g} x cosine + {prior['log_frequency']:.3g} x log frequency, fitted "
-            f"to {prior['images']:,} images of these patients."
+            f" Prior-corrected: cosine + {prior['log_frequency']:.3g} x log frequency, fitted to {prior['images']:,} "
+            "images of these patients."
         )
     return said
 
