@@ -16,13 +16,13 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt hatch_build.py src/rightlung/scoring/localisation/_radix.c
+$(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt hatch_build.py $(wildcard src/rightlung/scoring/localisation/*.c)
 	@echo 'installing into $(VENV) (a minute or two the first time)'
 	$(PIP) --editable .
-	@$(BIN)/python -c 'from rightlung.scoring.localisation.ranking import compiled; print("" if compiled() else "no C compiler was found: scoring works, but slower", end="")'
+	@$(BIN)/python -c 'from rightlung.scoring.localisation.compiled import compiled; print("" if compiled() else "no C compiler was found: scoring works, but slower", end="")'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt hatch_build.py src/rightlung/scoring/localisation/_radix.c
+$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt hatch_build.py $(wildcard src/rightlung/scoring/localisation/*.c)
 	@echo 'installing into $(VENV) with what the tests need (a minute or two the first time)'
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.core
@@ -53,4 +53,4 @@ bench: $(VENV)/.dev ## Run the benchmarks beside what a user would use instead.
 clean: ## Remove the virtual environment and everything generated.
 	rm -rf $(VENV) demo-output dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
-	rm -f src/rightlung/scoring/localisation/_radix.so
+	rm -f src/rightlung/scoring/localisation/_compiled.so

@@ -1,4 +1,4 @@
-"""Builds the compiled sort with the machine's C compiler; without one the package installs all the same, slower."""
+"""Builds the compiled functions with a C compiler. Without one, the package still installs, but is slower."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from packaging.tags import platform_tags
 FOLDER = Path("src/rightlung/scoring/localisation")
 
 
-class RadixSortHook(BuildHookInterface[Any]):
-    """Compiles ``_radix.c`` next to its source, for wheels and for editable installs."""
+class CompiledFunctionsHook(BuildHookInterface[Any]):
+    """Compiles ``_radix.c`` and ``_sums.c`` next to their source, for wheels and for editable installs."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile before the files are collected."""
         folder = Path(self.root) / FOLDER
-        target, unfinished = folder / "_radix.so", folder / "_radix.unfinished.so"
+        target, unfinished = folder / "_compiled.so", folder / "_compiled.unfinished.so"
         compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-        command = [*compiler, "-O3", "-shared", "-fPIC", "-o", str(unfinished), str(folder / "_radix.c")]
+        sources = [str(folder / name) for name in ("_radix.c", "_sums.c")]
+        # Without contraction, every processor gets the same digits.
+        command = [*compiler, "-O3", "-ffp-contract=off", "-shared", "-fPIC", "-o", str(unfinished), *sources]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True)
             unfinished.replace(target)
         except (OSError, subprocess.CalledProcessError) as error:
             unfinished.unlink(missing_ok=True)
             details = getattr(error, "stderr", "") or error
-            self.app.display_warning(f"no C compiler: the sort behind the scores falls back to NumPy ({details})")
+            self.app.display_warning(f"no C compiler: the sums behind the scores fall back to NumPy ({details})")
             return
-        build_data["artifacts"].append(str(FOLDER / "_radix.so"))
+        build_data["artifacts"].append(str(FOLDER / "_compiled.so"))
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{next(platform_tags())}"  # loaded by ctypes, so any Python 3 will do

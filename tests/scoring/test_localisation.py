@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as npst
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from rightlung.core import Extent, Heatmap, InputError
-from rightlung.scoring.localisation import METRICS, ranking, score, score_grid
+from rightlung.scoring.localisation import METRICS, compiled, score, score_grid
 from tests.core.strategies import frames
 
 SHARES = (5, 10, 30)
@@ -90,10 +90,10 @@ def kinds_of_maps(dtype: type) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(params=["compiled", "numpy"])
 def _either_sort(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "numpy":
-        monkeypatch.setattr(ranking, "compiled", lambda: None)
-    elif ranking.compiled() is None:
-        assert shutil.which("cc") is None, "there is a C compiler, but the compiled sort was not built: make clean test"
-        pytest.skip("the compiled sort was not built: no C compiler")
+        monkeypatch.setattr(compiled, "compiled", lambda: None)
+    elif compiled.compiled() is None:
+        assert shutil.which("cc") is None, "there is a C compiler, but the C functions were not built: make clean test"
+        pytest.skip("the C functions were not built: no C compiler")
 
 
 @pytest.mark.usefixtures("_either_sort")

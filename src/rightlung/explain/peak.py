@@ -31,17 +31,22 @@ def peaks(
     ``x`` and ``y`` are fractions of the map. The patient's left is the image's right; a peak exactly at the patient's
     midline (``midlines`` (n,), default 0.5) is half on the left. NaN for a map of zeros. The maps may be on any device.
     """
-    values = torch.as_tensor(maps)
-    highest = values.amax(dim=(1, 2))
-    tied = values >= (highest * (1 - TIE))[:, None, None]
-    by_column = tied.sum(dim=1).cpu().numpy().astype(np.float64)
-    by_row = tied.sum(dim=2).cpu().numpy().astype(np.float64)
-    there = (highest > 0).cpu().numpy()
-    count = np.where(there, by_column.sum(axis=1), np.nan)
-    across, down = (_centres(length) for length in (by_column.shape[1], by_row.shape[1]))
-    middle = np.full(len(count), 0.5) if midlines is None else np.asarray(midlines, dtype=np.float64)
-    on_left = (1 + np.sign(np.round(across[None] - middle[:, None], 9))) / 2
-    return by_column @ across / count, by_row @ down / count, (by_column * on_left).sum(axis=1) / count
+    n, rows, columns = maps.shape
+    flat = maps.reshape(n, -1)
+    if isinstance(flat, torch.Tensor):
+        highest = flat.amax(dim=1)
+        places = (flat >= (highest * (1 - TIE))[:, None]).flatten().nonzero()[:, 0].cpu().numpy()
+        highest = highest.cpu().numpy()
+    else:
+        highest = flat.max(axis=1)
+        places = np.flatnonzero(flat >= (highest * (1 - TIE))[:, None])
+    of, place = np.divmod(places, rows * columns)
+    y, x = (_centres(length)[where] for length, where in zip((rows, columns), np.divmod(place, columns), strict=True))
+    middle = np.full(n, 0.5) if midlines is None else np.asarray(midlines, dtype=np.float64)
+    on_left = (1 + np.sign(np.round(x - middle[of], 9))) / 2
+    count = np.where(highest > 0, np.bincount(of, minlength=n), np.nan)
+    across, down, left = (np.bincount(of, weights, minlength=n) / count for weights in (x, y, on_left))
+    return across, down, left
 
 
 def peak_of(heatmap: Heatmap) -> tuple[float, float] | None:

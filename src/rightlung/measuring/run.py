@@ -30,9 +30,12 @@ from rightlung.measuring.targets import Targets
 from rightlung.predictions import Batch, Key
 from rightlung.probes.rules import MOVED_RULES
 from rightlung.scoring.text_retrieval import Candidates
+from rightlung.scoring.threads import in_threads
 
-PIXELS_AT_ONCE = 1 << 23
-"""Number of map pixels scored at once on the CPU; four times as many on another device."""
+PIXELS_AT_ONCE = 1 << 19
+"""Number of map pixels that a thread scores at once on the CPU, so that they stay in its cache."""
+PIXELS_ON_DEVICE = 1 << 25
+"""Number of map pixels scored at once on another device."""
 
 KEPT_SCORES = 50_000
 _PEAK = ("peak_x", "peak_y", "share_left")
@@ -274,10 +277,12 @@ class _Scorer:
             if job.name not in self._known:
                 fresh.setdefault(job.mask.place.size, {}).setdefault(job.name, job)
         for size, found in fresh.items():
-            step = max(1, PIXELS_AT_ONCE * (1 if self._device is None else 4) // math.prod(size))
-            same = list(found.values())
-            for begin in range(0, len(same), step):
-                self._score_size(same[begin : begin + step], size)
+            same = sorted(found.values(), key=lambda job: job.answer.digest)  # equal maps are upsampled once
+            step = max(1, (PIXELS_AT_ONCE if self._device is None else PIXELS_ON_DEVICE) // math.prod(size))
+            chunks = [same[begin : begin + step] for begin in range(0, len(same), step)]
+            workers = self._workers if self._device is None else 1
+            for scores in in_threads(lambda chunk: self._scores(chunks[chunk], size), len(chunks), workers):  # noqa: B023
+                self._known |= scores
         for job in jobs:
             job.row.update(self._known[job.name])
             left = job.row.pop("share_left")
@@ -286,7 +291,8 @@ class _Scorer:
         while len(self._known) > KEPT_SCORES:
             self._known.popitem(last=False)
 
-    def _score_size(self, jobs: Sequence[_Job], size: tuple[int, int]) -> None:
+    def _scores(self, jobs: Sequence[_Job], size: tuple[int, int]) -> dict[Any, dict[str, Any]]:
+        """Return the scores of jobs by name."""
         number_of: dict[bytes, int] = {}
         numbers = [number_of.setdefault(job.answer.digest, len(number_of)) for job in jobs]
         distinct = [jobs[numbers.index(number)].answer for number in range(len(number_of))]
@@ -297,16 +303,18 @@ class _Scorer:
         masks = self._store.read(places) if self._device is None else self._store.read_on(places, self._device)
         columns: dict[str, Any] = {"reason": [""] * len(jobs)}
         for statistics, names in self._groups.items():
-            scored = statistics(MapsAndMasks(maps, masks, self._workers), names)
+            scored = statistics(MapsAndMasks(maps, masks, workers=1), names)
             columns |= {name: scored[name].tolist() for name in (*names, "reason") if name in scored}
         found = peaks(maps, [job.midline for job in jobs])
         columns |= {name: values.tolist() for name, values in zip(_PEAK, found, strict=True)}
+        known = {}
         for place, job in enumerate(jobs):
             scores = {name: values[place] for name, values in columns.items()}
             scores["peak_side"] = side_at(scores["share_left"])
             if not job.answer.has_peak:
                 scores |= {"peak_x": np.nan, "peak_y": np.nan, "peak_side": None}
-            self._known[job.name] = scores
+            known[job.name] = scores
+        return known
 
 
 def write_instances(

@@ -10,20 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.scoring.localisation.ranking import Floats, Ranking
+from rightlung.scoring.localisation.sums import Sums
 
 Normalisation = Literal["minmax", "max", "sum", "none"]
-Weights = NDArray[np.float64]
 NORMALISATIONS: tuple[Normalisation, ...] = ("minmax", "max", "sum", "none")
 
 
 def overlaps_at(ranking: Ranking, levels: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return IoU and Dice of the mask with the pixels that score at least each of ``levels``."""
-    iou, dice = [], []
-    for level in levels:
-        found, hits = ranking.at_least(level)
-        iou.append(hits / (found + ranking.positives - hits))
-        dice.append(2 * hits / (found + ranking.positives))
-    return np.array(iou), np.array(dice)
+    found, hits = ranking.at_least(levels)
+    return hits / (found + ranking.positives - hits), 2 * hits / (found + ranking.positives)
 
 
 def can_normalise(lowest: float, highest: float, normalisation: Normalisation) -> bool:
@@ -61,47 +57,14 @@ def _smallest_reaching(normalised: Callable[[float], float], guess: float, thres
     return level
 
 
-def pointing(values: Floats, mask: NDArray[np.bool_], peak: float, tolerance: float) -> float:
+def pointing(values: Floats, mask: NDArray[np.bool_], sums: Sums, peak: float, tolerance: float) -> float:
     """Return the share of the pixels tied at the peak that lie within ``tolerance`` pixels of the mask (Euclidean).
 
     ``values`` and ``mask`` are (height, width). With a single peak this is the pointing game (Zhang et al., ECCV 2016,
     allow 15 pixels); on a constant map it is the base rate.
     """
-    peaks = np.argwhere(values == peak)
-    hits = mask[peaks[:, 0], peaks[:, 1]]
-    if tolerance > 0 and not hits.all():
-        from scipy.ndimage import distance_transform_edt
+    if tolerance == 0 or sums.hits == sums.peaks:
+        return sums.hits / sums.peaks
+    from scipy.ndimage import distance_transform_edt
 
-        hits = distance_transform_edt(~mask)[peaks[:, 0], peaks[:, 1]] <= tolerance
-    return float(hits.mean())
-
-
-def weighted_sum(values: Weights, weights: Weights) -> float:
-    """Return the sum of products, without BLAS, whose threads would compete with the workers."""
-    return float(np.einsum("i,i->", values, weights))
-
-
-def contrast_to_noise(values: Weights, mask: NDArray[np.bool_]) -> float:
-    """Return (mean inside − mean outside) / √(variance inside + variance outside), signed.
-
-    BioViL (Boecking et al., ECCV 2022) takes the absolute value, which scores an inverted map like a good one. NaN if
-    both variances are zero.
-    """
-    means, variances = zip(*(_moments(values[side]) for side in (mask, ~mask)), strict=True)
-    variance = sum(variances)
-    return (means[0] - means[1]) / math.sqrt(variance) if variance > 0 else math.nan
-
-
-def _moments(values: Weights) -> tuple[float, float]:
-    if values.min() == values.max():  # exactly zero variance, without rounding errors
-        return float(values[0]), 0.0
-    ones = np.ones(len(values))
-    mean = weighted_sum(values, ones) / len(values)
-    return mean, weighted_sum(np.square(values - mean), ones) / len(values)
-
-
-def entropy(values: Weights, total: float) -> float:
-    """Return the entropy in nats of the map as a distribution: 0 for a single point, ln(pixels) for a flat map."""
-    shares = values / total
-    shares = shares[shares > 0]  # zero times its logarithm is zero
-    return max(0.0, -weighted_sum(shares * np.log(shares), np.ones(len(shares))))
+    return float((distance_transform_edt(~mask)[values == peak] <= tolerance).mean())

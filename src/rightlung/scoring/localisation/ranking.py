@@ -7,14 +7,13 @@ label in the lowest bit, scores and labels sort together. Within a tie the negat
 from __future__ import annotations
 
 import ctypes
-import functools
-import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from rightlung.scoring.localisation import compiled
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
@@ -27,19 +26,6 @@ class Curve(ctypes.Structure):
     precision: float
     """The precision at each positive's score (all pixels scoring at least that), added up over the positives."""
     _fields_ = (("wins", ctypes.c_int64), ("precision", ctypes.c_double))
-
-
-@functools.cache
-def compiled() -> ctypes.CDLL | None:
-    """Return the compiled sort (``_radix.c``), None if it was not built."""
-    path = Path(__file__).with_name("_radix.so")
-    if not path.exists():
-        return None
-    library = ctypes.CDLL(str(path))
-    for function in (library.rank32, library.rank64):
-        function.restype = ctypes.c_int64
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
-    return library
 
 
 @dataclass(slots=True)
@@ -57,7 +43,7 @@ class Ranking:
         """Sort ``values`` (pixels,), checked non-negative, with the labels in ``mask`` (pixels,)."""
         values, mask = cast(Floats, np.ascontiguousarray(values)), np.ascontiguousarray(mask)
         unsigned = np.uint32 if values.dtype == np.float32 else np.uint64
-        library, count = compiled(), len(values)
+        library, count = compiled.compiled(), len(values)
         if library is None:
             keys = np.left_shift(values.view(unsigned), 1)  # drops the sign of a negative zero on the way
             np.bitwise_or(keys, mask, out=keys)
@@ -91,28 +77,29 @@ class Ranking:
             self._curve = Curve(int(wins.sum()), float(precision.sum()))
         return self._curve
 
-    def positives_in_top(self, count: float) -> float:
-        """Return how many of the ``count`` highest pixels are positive, fractions included.
+    def positives_in_top(self, counts: ArrayLike) -> NDArray[np.float64]:
+        """Return how many of the highest pixels are positive, for numbers of pixels ``counts``, fractions included.
 
         Pixels tied at the cut share the rest equally: the number is an expectation over their order.
         """
-        key = self.keys[self.pixels - math.ceil(count)] & ~self.keys.dtype.type(1)
-        low = int(np.searchsorted(self.keys, key))
-        high = int(np.searchsorted(self.keys, key + self.keys.dtype.type(1), side="right"))
-        positives_below, positives_up_to = (int(i) for i in np.searchsorted(self.where, (low, high)))
-        tied = (count - (self.pixels - high)) * (positives_up_to - positives_below) / (high - low)
-        return self.positives - positives_up_to + tied
+        wanted = np.asarray(counts, dtype=np.float64)
+        tied = self.keys[self.pixels - np.ceil(wanted).astype(np.int64)] & ~self.keys.dtype.type(1)
+        low, high = np.searchsorted(self.keys, tied), np.searchsorted(self.keys, tied | 1, side="right")
+        positives_below, positives_up_to = np.searchsorted(self.where, low), np.searchsorted(self.where, high)
+        rest = (wanted - (self.pixels - high)) * (positives_up_to - positives_below) / (high - low)
+        above: NDArray[np.float64] = self.positives - positives_up_to + rest
+        return above
 
-    def at_least(self, value: float) -> tuple[int, int]:
-        """Return the numbers of pixels and of positives that score ``value`` or more."""
-        low = int(np.searchsorted(self.keys, self._key(value)))
-        return self.pixels - low, self.positives - int(np.searchsorted(self.where, low))
+    def at_least(self, levels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the numbers of pixels and of positives that score each of ``levels`` (float64) or more."""
+        low = np.searchsorted(self.keys, self._keys(np.asarray(levels, dtype=np.float64)))
+        return self.pixels - low, self.positives - np.searchsorted(self.where, low)
 
-    def _key(self, value: float) -> Any:
-        """Return the key of the smallest score of this precision that is at least ``value``."""
-        unsigned = self.keys.dtype.type
-        floating = np.float32 if unsigned is np.uint32 else np.float64
-        rounded = floating(value)
-        if float(rounded) < value:
-            rounded = np.nextafter(rounded, floating(np.inf))
-        return np.left_shift(np.array(rounded).view(unsigned), unsigned(1))[()]
+    def _keys(self, levels: NDArray[np.float64]) -> NDArray[Any]:
+        """Return the keys of the smallest scores of this precision that are at least ``levels``."""
+        unsigned = self.keys.dtype
+        floating = np.float32 if unsigned == np.uint32 else np.float64
+        rounded = levels.astype(floating)
+        below = rounded.astype(np.float64) < levels
+        rounded[below] = np.nextafter(rounded[below], floating(np.inf))
+        return np.left_shift(rounded.view(unsigned), 1)

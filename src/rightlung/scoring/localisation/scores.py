@@ -16,6 +16,7 @@ from rightlung.scoring.localisation import measures
 from rightlung.scoring.localisation.measures import Normalisation
 from rightlung.scoring.localisation.ranking import Floats, Ranking
 from rightlung.scoring.localisation.settings import SHARES, THRESHOLDS, Settings
+from rightlung.scoring.localisation.sums import Sums
 from rightlung.scoring.threads import in_threads, usable_cores
 
 if TYPE_CHECKING:
@@ -135,47 +136,43 @@ def _measure(
     found: dict[str, float] = {}
     reasons = []
     lowest, highest = extremes
-    if wants("entropy", "mass_inside", "cnr", "miou", "mdice"):
-        raw, inside = pixels.ravel().astype(np.float64), mask.ravel().astype(np.float64)
-        outside = 1 - inside
-        values = raw / (highest or 1.0)  # no measure depends on the scale; avoids overflow
-        inside_mass = measures.weighted_sum(values, inside)
-        total = inside_mass + measures.weighted_sum(values, outside)
+    if wants("entropy", "mass_inside", "cnr", "miou", "mdice", "pointing"):
+        sums = Sums.of(pixels.ravel(), mask.ravel(), highest)
     if wants("entropy"):
-        if total > 0:
-            found["entropy"] = measures.entropy(values, total)
+        if highest > 0:
+            found["entropy"] = sums.entropy()
         else:
             reasons.append("map is zero everywhere (entropy)")
     if not 0 < ranking.positives < ranking.pixels:
         reasons.append("mask is empty" if not ranking.positives else "mask covers every pixel")
         return found, "; ".join(reasons)
+    negatives = ranking.pixels - ranking.positives
     if wants("auroc"):
-        pairs = ranking.positives * (ranking.pixels - ranking.positives)
-        found["auroc"] = ranking.curve().wins / (2 * pairs)
+        found["auroc"] = ranking.curve().wins / (2 * ranking.positives * negatives)
     if wants("average_precision"):
         found["average_precision"] = ranking.curve().precision / ranking.positives
     if wants("iou@", "precision@", "dice@"):
-        for share in settings.shares:
-            count = share / 100 * ranking.pixels
-            hits = ranking.positives_in_top(count)
+        counts = np.array(settings.shares) / 100 * ranking.pixels
+        for share, count, hits in zip(
+            settings.shares, counts.tolist(), ranking.positives_in_top(counts).tolist(), strict=True
+        ):
             found[f"iou@{share:g}"] = hits / (count + ranking.positives - hits)
             found[f"precision@{share:g}"] = hits / count
             found[f"dice@{share:g}"] = 2 * hits / (count + ranking.positives)
     if wants("pointing"):
-        found["pointing"] = measures.pointing(pixels, mask, highest, settings.tolerance)
+        found["pointing"] = measures.pointing(pixels, mask, sums, highest, settings.tolerance)
     if wants("cnr"):
-        found["cnr"] = measures.contrast_to_noise(values, mask.ravel())
+        found["cnr"] = sums.contrast_to_noise(ranking.positives, negatives)
         if math.isnan(found["cnr"]):
             reasons.append("no variance inside or outside (cnr)")
     if wants("mass_inside"):
-        if total > 0:
-            found["mass_inside"] = inside_mass / total
+        if highest > 0:
+            found["mass_inside"] = sums.inside / sums.total
         else:
             reasons.append("map is zero everywhere (mass_inside)")
     if wants("miou", "mdice"):
         if measures.can_normalise(lowest, highest, settings.normalisation):
-            mass = measures.weighted_sum(raw, inside) + measures.weighted_sum(raw, outside)
-            levels = measures.levels_of(lowest, highest, mass, settings.thresholds, settings.normalisation)
+            levels = measures.levels_of(lowest, highest, sums.mass, settings.thresholds, settings.normalisation)
             iou, dice = measures.overlaps_at(ranking, levels)
             found["miou"], found["mdice"] = float(iou.mean()), float(dice.mean())
         else:
