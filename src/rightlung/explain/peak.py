@@ -34,9 +34,9 @@ def peaks(
     n, rows, columns = maps.shape
     flat = maps.reshape(n, -1)
     if isinstance(flat, torch.Tensor):
-        highest = flat.amax(dim=1)
-        places = (flat >= (highest * (1 - TIE))[:, None]).flatten().nonzero()[:, 0].cpu().numpy()
-        highest = highest.cpu().numpy()
+        most = flat.amax(dim=1)
+        places = (flat >= (most * (1 - TIE))[:, None]).flatten().nonzero()[:, 0].cpu().numpy()
+        highest = most.cpu().numpy()
     else:
         highest = flat.max(axis=1)
         places = np.flatnonzero(flat >= (highest * (1 - TIE))[:, None])

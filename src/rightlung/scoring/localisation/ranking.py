@@ -102,4 +102,5 @@ class Ranking:
         rounded = levels.astype(floating)
         below = rounded.astype(np.float64) < levels
         rounded[below] = np.nextafter(rounded[below], floating(np.inf))
-        return np.left_shift(rounded.view(unsigned), 1)
+        keys: NDArray[Any] = np.left_shift(rounded.view(unsigned), 1)
+        return keys

@@ -43,9 +43,9 @@ class Sums(ctypes.Structure):
         library = compiled.compiled()
         if library is None:
             return _with_numpy(values.astype(np.float64), mask, highest)
-        values, mask, sums = np.ascontiguousarray(values), np.ascontiguousarray(mask), cls()
-        function = library.sums32 if values.dtype == np.float32 else library.sums64
-        function(values.ctypes.data, mask.ctypes.data, len(values), highest, ctypes.addressof(sums))
+        dense, inside, sums = np.ascontiguousarray(values), np.ascontiguousarray(mask), cls()
+        function = library.sums32 if dense.dtype == np.float32 else library.sums64
+        function(dense.ctypes.data, inside.ctypes.data, len(dense), highest, ctypes.addressof(sums))
         return sums
 
     @property
