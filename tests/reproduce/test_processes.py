@@ -71,10 +71,9 @@ def test_a_full_disk_ends_all_of_them(tmp_path: Path) -> None:
         python("full", "import sys, time; time.sleep(0.5); print('error: no space left'); sys.exit(4)"),
         python("long", f"import time; time.sleep(60); {note(tmp_path / 'never', 'x')}"),
     ]
-    began = time.monotonic()
     with pytest.raises(OutputError, match="no space left"):
         in_processes(tasks, 2, tmp_path / "logs")
-    assert time.monotonic() - began < 30
+    assert not (tmp_path / "never").exists()  # ended, not waited for
 
 
 @pytest.mark.parametrize(("set_to", "expected"), [(None, "3"), ("7", "7")])

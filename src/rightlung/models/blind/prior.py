@@ -25,7 +25,6 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,6 @@ from numpy.typing import NDArray
 
 from rightlung.core import Box, Grounding, Heatmap, InputError, Mask, Phrase, Polarity
 from rightlung.core.keyed import key_number
-from rightlung.core.resampling import resampling_matrix
 from rightlung.lexicon.wordkeys import WordKey, word_key
 from rightlung.models.blind.sides import WordSides, side_of_target
 from rightlung.scoring.localisation import score_grid
@@ -287,15 +285,19 @@ def _pixels(target: Mask | NDArray[np.bool_] | Sequence[Box]) -> NDArray[np.bool
 
 def _coverage(pixels: NDArray[np.bool_], cells: int) -> FloatMap:
     """Return the share of each cell that the target covers, ``(cells, cells)``."""
-    rows, columns = (_averages(length, cells) for length in pixels.shape)
-    covered: FloatMap = (columns @ (rows @ pixels.astype(np.float32)).T).T.clip(0.0, 1.0)
+    rows = _pooled(pixels.astype(np.float32), cells)
+    covered: FloatMap = _pooled(rows.T, cells).T.clip(0.0, 1.0)
     return np.ascontiguousarray(covered)
 
 
-@lru_cache(maxsize=64)
-def _averages(length: int, cells: int) -> Any:
-    """Return the sparse matrix ``(cells, length)`` that averages an axis over equal stretches."""
-    from scipy.sparse import csr_matrix
-
-    weights = resampling_matrix(cells, length, 0.0, 1.0, "area")
-    return csr_matrix((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32))
+def _pooled(values: FloatMap, cells: int) -> FloatMap:
+    """Average the first axis over ``cells`` equal stretches, from running sums read at their fractional edges."""
+    length = len(values)
+    sums = np.zeros((length + 1, values.shape[1]), dtype=np.float32)
+    np.cumsum(values, axis=0, out=sums[1:])
+    edges = np.arange(cells + 1) * (length / cells)
+    whole = np.minimum(edges.astype(np.int64), length - 1)
+    share = (edges - whole)[:, None].astype(np.float32)
+    at_edges = sums[whole] * (1 - share) + sums[whole + 1] * share
+    pooled: FloatMap = np.diff(at_edges, axis=0) * np.float32(cells / length)
+    return pooled
