@@ -52,7 +52,9 @@ def _figure(cell: Mapping[str, Any]) -> list[float | None]:
     return [None if one is None or math.isnan(one) else round(one, 5) for one in shown] + [cell["phrases"]]
 
 
-def differences(name: str, found: Mapping[str, list[float | None]], loose: tuple[str, ...] = ()) -> list[str]:
+def differences(
+    name: str, found: Mapping[str, list[float | None]], loose: tuple[str, ...] = (), tolerance: float = 2e-5
+) -> list[str]:
     """Say which golden figures of a file are gone or different; those whose place names ``loose`` come from training.
 
     Trained weights may differ in their last bits between machines, and so may the peaks of maps that are nearly flat.
@@ -60,9 +62,9 @@ def differences(name: str, found: Mapping[str, list[float | None]], loose: tuple
     golden = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     said = [f"{place}: is gone" for place in golden if place not in found]
     for place, values in golden.items():
-        tolerance = 0.02 if any(word in place for word in loose) else 2e-5
+        most = 0.02 if any(word in place for word in loose) else tolerance
         for old, new in zip(values, found.get(place, values), strict=True):
-            if (old is None) != (new is None) or (old is not None and new is not None and abs(old - new) > tolerance):
+            if (old is None) != (new is None) or (old is not None and new is not None and abs(old - new) > most):
                 said.append(f"{place}: was {values}, is {found[place]}")
                 break
     return said

@@ -23,7 +23,8 @@ def test_the_figures_of_a_quick_reproduction_stay(call: Run, tmp_path: Path) -> 
 def test_the_figures_of_an_audit_of_the_starter_stay(call: Run, tmp_path: Path) -> None:
     result = call("audit", "starter", "phantom?count=60&seed=5", "--out", str(tmp_path / "audit"), "--cases", "0")
     assert result.returncode == 0, result.stderr
-    assert differences("audit", of_audit(json.loads((tmp_path / "audit" / "audit.json").read_text()))) == []
+    found = of_audit(json.loads((tmp_path / "audit" / "audit.json").read_text()))
+    assert differences("audit", found, tolerance=2e-4) == []  # maps differ in their last bits between processors
 
 
 def test_the_figures_of_planted_faults_stay(call: Run, tmp_path: Path) -> None:
