@@ -62,7 +62,8 @@ def _verdict(part: ComparedPart, name: str, pair: Pair) -> MarkedSentence:
     by_finding = f" By finding: shown for {', '.join(shown) if shown else 'none'} of {tested}." if tested else ""
     detail = (
         f"{pair.first} {span(pair.values[0], 3)}, {pair.second} {span(pair.values[1], 3)}; difference "
-        f"{span(difference, 3, signed=True)}; {difference.n:,} instances of {difference.patients:,} patients.{by_finding}"
+        f"{span(difference, 3, signed=True)}; {difference.n:,} instances of {difference.patients:,} patients."
+        + by_finding
     )
     return MarkedSentence(mark, f"{part.title}, {title}: {outcome}.", detail)
 
@@ -79,9 +80,9 @@ def outcome_of(name: str, pair: Pair) -> str:
 def _basis(part: ComparedPart) -> str:
     settings = part.settings
     return (
-        f"{part.instances:,} instances of {part.patients:,} patients; {100 * settings.level:g} % intervals from a paired "
-        f"bootstrap over patients ({settings.resamples:,} resamples); sign-flip tests over patients, with Holm's "
-        f"correction over pairs of models and over findings; protocol {part.protocol.name}, {part.protocol.hash}."
+        f"{part.instances:,} instances of {part.patients:,} patients; {100 * settings.level:g} % intervals from a "
+        f"paired bootstrap over patients ({settings.resamples:,} resamples); tests by sign flips of patients, with "
+        f"Holm's correction over pairs of models and over findings; protocol {part.protocol.hash}."
     )
 
 

@@ -1,4 +1,4 @@
-"""``rightlung compare`` and ``rightlung protocols``."""
+"""``rightlung compare``: compare the results of several models."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ def say_comparison(done: CompareResult, measures: list[str]) -> None:
     """Print for each part the verdicts and the table of its main measures."""
     for part in done.parts:
         main = [name for name in main_measures(part.protocol, measures) if name in part.pairs]
-        say(
-            f"\n{part.title}: {part.instances:,} instances of {part.patients:,} patients (protocol {part.protocol.hash})\n"
-        )
+        counts = f"{part.instances:,} instances of {part.patients:,} patients"
+        say(f"\n{part.title}: {counts} (protocol {part.protocol.hash})\n")
         say_table(*pair_rows(part, main or list(part.pairs), ALL, "measure"), words=["models", "outcome"])
         for one in verdicts(part, main):
             say(f"- {one.text}")

@@ -393,6 +393,24 @@ def predictions(
     check(path, json)
 
 
+@app.command()
+def protocols(
+    name: Annotated[str | None, arg("Name of a protocol. Default: list all.", "NAME")] = None,
+    markdown: Annotated[bool, opt("Print all of them as Markdown.", name="--markdown")] = False,
+    json: Json = False,
+) -> None:
+    """List the named protocols, or say what is known of one and what is not.
+
+    A protocol is all that a number depends on besides the model: data, split, target, resizing, thresholds, averaging.
+    """
+    from rightlung.cli.protocols import describe, list_all
+
+    if name is None:
+        list_all(json, markdown)
+    else:
+        describe(name, json)
+
+
 @app.command("score-reports")
 def score_reports(
     generated: Annotated[str, arg("Generated reports: CSV, TSV, JSON lines, Parquet or a source.", "GENERATED")],

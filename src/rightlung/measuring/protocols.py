@@ -126,8 +126,8 @@ class Protocol:
         protocol = cls(**facts)
         if given.get("hash") != protocol.hash:
             raise InputError(
-                f"{where}: the protocol's hash is {given.get('hash')}, but its fields give {protocol.hash}; the file was "
-                "changed, or written by another version of rightlung: measure again"
+                f"{where}: the protocol's hash is {given.get('hash')}, but its fields give {protocol.hash}; the file "
+                "was changed, or written by another version of rightlung: measure again"
             )
         return protocol
 
