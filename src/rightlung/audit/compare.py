@@ -74,6 +74,10 @@ def compare(
             progress("comparing", place, len(tables))
             found += compare_tables(some, main_measures(some[0].protocol, measures), settings, condition)
         progress("comparing", len(tables), len(tables))
+        silent = ["; ".join([f"{one.title}: no measure to compare", *one.notes]) for one in found if not one.pairs]
+        found, notes = [one for one in found if one.pairs], [*notes, *silent]
+        if not found:
+            raise InputError("; ".join(silent))
         first = next(iter(tables.values()))
         result = {
             "note": NOT_A_MEDICAL_DEVICE,

@@ -30,7 +30,7 @@ def make_task_page(result: Mapping[str, Any], parts: Sequence[PartResult], missi
         Section(f"task-{place}", one.part.title, _paragraphs(one), parts=[*_contents(place, one)])
         for place, one in enumerate(parts)
     ]
-    problems = [*missing, *result["problems"]]
+    problems = [*result.get("warnings", ()), *missing, *result["problems"]]
     sections += [
         Section("problems", "Left out", items=problems[:50], folded=len(problems) > 5),
         Section("definitions", "Definitions", parts=[_definitions(parts)], folded=True),

@@ -44,7 +44,9 @@ class Aligned:
                 for one, frame in zip(tables, frames, strict=True)
             )
             raise InputError(f"the results have no instance in common: {listed}")
-        common = common.sort_values()
+        # The order of the first result, because mAP breaks ties by the order of the images.
+        place = {study: n for n, study in enumerate(dict.fromkeys(tables[0].table["study"].to_pylist()))}
+        common = sorted(common, key=lambda key: (place[key[0]], *key[1:]))
         self.frames = [frame.loc[common].reset_index() for frame in frames]
         for one, frame in zip(tables[1:], self.frames[1:], strict=True):
             _check_truth(tables[0], self.frames[0], one, frame)

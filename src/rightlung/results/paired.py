@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rightlung.core.errors import InputError
 from rightlung.measuring import Measure, Protocol, find_measure
 from rightlung.probes.rules import MOVED_RULES
 from rightlung.results.aligned import Aligned
@@ -138,8 +137,6 @@ def _compared(aligned: Aligned, main: Sequence[str], settings: BootstrapSettings
             groups = aligned.groups(used) if name in main else {}
             pairs[name] = _Comparer(aligned, measure, used, settings).pairs(groups)
     notes += [aligned.undefined_note(counts, titles) for counts, titles in undefined.items()]
-    if not pairs:
-        raise InputError("; ".join(["the results have no measure to compare", *notes]))
     return ComparedPart(
         aligned.tables[0].part, aligned.rule, aligned.protocol, aligned.models, len(aligned.patients),
         len(set(aligned.patients)), aligned.dropped, pairs, notes, settings,
