@@ -43,6 +43,11 @@ from rightlung.scoring.language import MAX_WORDS, UNKNOWN, r2gen_words, vocabula
 RESAMPLES, FEWEST = 1000, 3
 _ONLY_WORDS = find_protocol("cased").measures
 _MAIN = ("bleu_4", "meteor", "rouge_l", "cider")
+MAIN: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("r2gen", "whole", "uncased", "cased"), _MAIN),
+    "clinical": ("ce_r2gen_f1", "micro_f1_13", "macro_mcc_13", "macro_mcc_10_positives", "sided_f1"),
+}
+"""The measures to show first, by the name of the protocol."""
 WORD_PROTOCOLS = {
     "r2gen": "as R2Gen scores them",
     "whole": "whole texts, cleaned as R2Gen does",
@@ -101,13 +106,12 @@ class ReportScoring:
         """The parts: words by each protocol, clinical efficacy, and diversity."""
         make = partial(TaskPart, "score-reports", method="report", query="image", needs="reports")
         found = [
-            make(name, f"Words: {title}", protocol=self._words(name), main=_MAIN)
+            make(name, f"Words: {title}", protocol=self._words(name), main=MAIN[name])
             for name, title in WORD_PROTOCOLS.items()
             if name in self.protocols
         ]
         clinical, diversity = (find_protocol(name) for name in ("clinical", "diversity"))
-        main = ("ce_r2gen_f1", "micro_f1_13", "macro_mcc_13", "macro_mcc_10_positives", "sided_f1")
-        found.append(make("clinical", "Clinical efficacy", protocol=clinical, main=main))
+        found.append(make("clinical", "Clinical efficacy", protocol=clinical, main=MAIN["clinical"]))
         return [*found, make("diversity", "Diversity", protocol=diversity, main=diversity.measures)]
 
     def _words(self, name: str) -> Protocol:

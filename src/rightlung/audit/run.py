@@ -239,9 +239,14 @@ def _notes(predictions: Predictions, source: Source, other: int) -> list[str]:
     notes = []
     if other:
         notes.append(f"{other:,} rows with queries other than the source's phrases were skipped")
-    if _address_of(predictions) not in (None, absolute_address(source.address)):
-        notes.append(f"the predictions name the source {predictions.source} but were audited against {source.address}")
-    return notes
+    return [*notes, *other_source(predictions, source)]
+
+
+def other_source(predictions: Predictions, source: Source) -> list[str]:
+    """Return a note if predictions name another source than the one that they are measured against."""
+    if _address_of(predictions) in (None, absolute_address(source.address)):
+        return []
+    return [f"the predictions name the source {predictions.source} but were audited against {source.address}"]
 
 
 def _check_some_answer(predictions: Predictions, table: pa.Table) -> None:

@@ -17,6 +17,7 @@ from rightlung.measuring import Measure, find_measure
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import span
+from rightlung.pages.protocols import protocol_section
 from rightlung.results.estimate import Estimate
 from rightlung.scoring.statistics import FEW_CLUSTERS
 
@@ -29,10 +30,11 @@ def make_task_page(result: Mapping[str, Any], parts: Sequence[PartResult], missi
         Section(f"task-{place}", one.part.title, _paragraphs(one), parts=[*_contents(place, one)])
         for place, one in enumerate(parts)
     ]
-    problems = [*missing, *result["problems"]]
+    problems = [*result.get("warnings", ()), *missing, *result["problems"]]
     sections += [
         Section("problems", "Left out", items=problems[:50], folded=len(problems) > 5),
         Section("definitions", "Definitions", parts=[_definitions(parts)], folded=True),
+        protocol_section({one.part.title: one.protocol for one in parts}),
     ]
     counts = result["counts"]
     lead = (

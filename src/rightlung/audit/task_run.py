@@ -21,7 +21,7 @@ from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BlindBaselines, baselines_of
 from rightlung.audit.index_answers import IndexAnswers, nearest_writer
 from rightlung.audit.report_pool import ReportPool, asked_of_pool, blind_candidates, report_pool, reports_of
-from rightlung.audit.run import source_of
+from rightlung.audit.run import other_source, source_of
 from rightlung.audit.task_gallery import TaskCases
 from rightlung.audit.task_page import make_task_page
 from rightlung.audit.task_results import PartResult, part_result
@@ -458,9 +458,10 @@ def audit_tasks(
                 missing[part.slug] = f"{part.title}: not measured, because the predictions hold no answers for it"
             else:
                 found.append(done)
+        warnings = other_source(what, studies) if isinstance(what, Predictions) else []
         if not found:
-            raise InputError("; ".join(missing.values()))
-        result = _result(run, found, missing)
+            raise InputError("; ".join([*missing.values(), *warnings]))
+        result = _result(run, found, missing) | {"warnings": warnings}
         page = make_task_page(result, found, [*missing.values()])
         tables: dict[str, Any] = {
             f"instances-{one.part.slug}.parquet": partial(

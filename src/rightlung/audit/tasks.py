@@ -124,6 +124,8 @@ _PARTS = (
          ("meteor", "micro_f1_14", "macro_f1_14", "example_f1_14", "micro_f1_5", "macro_f1_5", "sided_f1"),
          "reports"),
 )  # fmt: skip
+MAIN: Mapping[str, tuple[str, ...]] = {part.protocol.name: part.main for part in reversed(_PARTS)}
+"""The measures to show first, by the name of the protocol."""
 TASKS = tuple(dict.fromkeys(part.task for part in _PARTS))
 ALIASES = {"region-explanation": "region-description"}
 

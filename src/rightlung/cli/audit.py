@@ -138,6 +138,8 @@ def say_tasks(done: TaskAudit) -> None:
             say(f"- Boxes: {one.protocol.box_settings}.")
         if one.without_cardiomegaly:
             say(f"- Without cardiomegaly: mAP {span(one.without_cardiomegaly['model'], 3)}.")
+    for warning in done.result["warnings"]:
+        say(f"\n- Warning: {warning}")
     say_problems([*done.result["missing"].values()], "parts were not measured")
     say_problems(done.result["problems"], "questions or studies were left out")
     say(f"\npage: {done.page}\n\n{done.result['note']}")

@@ -18,6 +18,7 @@ from rightlung.cli.options import (
     CASES_HELP,
     FINDINGS_HELP,
     LANGUAGE_MODEL_HELP,
+    MEASURE_HELP,
     MISSING_HELP,
     POOL_HELP,
     PROBE_HELP,
@@ -154,6 +155,28 @@ def audit(
     settings = BootstrapSettings(resamples or 10_000, level, seed)
     shown = 6 if cases is None else cases
     run(what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json)
+
+
+@app.command()
+def compare(
+    results: Annotated[list[str], arg("Folders of audits or of scored reports, or instances tables.", "RESULT…")],
+    out: Annotated[Path, opt("Folder to write to.", "DIR")] = Path("comparison"),
+    measure: Annotated[Texts, opt(MEASURE_HELP, "NAME")] = None,
+    condition: Annotated[str, opt("Condition under which the answers are compared.", "NAME")] = "none",
+    resamples: Annotated[int, opt("Number of bootstrap resamples behind each interval.", "N", min=100)] = 1000,
+    level: Level = 0.95,
+    seed: BootstrapSeed = 0,
+    json: Json = False,
+) -> None:
+    """Compare the results of two or more models on the same instances.
+
+    Paired differences with intervals over patients, overall and by finding, with Holm's correction. Results that were
+    measured under unlike protocols are refused. Writes compare.html, compare.md and compare.json.
+    """
+    from rightlung.cli.compare import run
+    from rightlung.results.estimate import BootstrapSettings
+
+    run(results, out, measure or [], condition, BootstrapSettings(resamples, level, seed), json)
 
 
 @app.command()
@@ -368,6 +391,24 @@ def predictions(
     from rightlung.cli.predict import check
 
     check(path, json)
+
+
+@app.command()
+def protocols(
+    name: Annotated[str | None, arg("Name of a protocol. Default: list all.", "NAME")] = None,
+    markdown: Annotated[bool, opt("Print all of them as Markdown.", name="--markdown")] = False,
+    json: Json = False,
+) -> None:
+    """List the named protocols, or say what is known of one and what is not.
+
+    A protocol is all that a number depends on besides the model: data, split, target, resizing, thresholds, averaging.
+    """
+    from rightlung.cli.protocols import describe, list_all
+
+    if name is None:
+        list_all(json, markdown)
+    else:
+        describe(name, json)
 
 
 @app.command("score-reports")

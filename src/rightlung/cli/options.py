@@ -66,6 +66,7 @@ WORDS_HELP = "How texts become words: r2gen, whole, uncased or cased (repeatable
 REPORT_COLUMN = "Default: report or text, else findings and impression."
 RESAMPLES_HELP = "Number of bootstrap resamples behind each interval. Default: 10000; with --task, 250."
 CASES_HELP = "Number of best cases, and of worst cases, to draw. Default: 6; with --task, 4."
+MEASURE_HELP = "Measure to show first and to compare by finding (repeatable). Default: the main ones of each protocol."
 QUERY_HELP = (
     "phrases, image, regions, boxes, region-names or reports (repeatable). Default: all it can answer of the first "
     "three."

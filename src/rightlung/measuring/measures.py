@@ -104,6 +104,10 @@ class Measure:
     """Default: the mean over the instances whose column is defined."""
     prepare: Callable[[Columns], Columns] | None = None
     """What the aggregate needs, computed from the columns once and not for every resample. Default: the columns."""
+    ranked: str | None = None
+    """The column of scores of which the aggregate uses nothing but the order, which differs in unit between models."""
+    of_corpus: bool = False
+    """Whether an instance's columns depend on the other instances, so that they cannot be compared on some of them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", self.columns or (self.name,))
@@ -248,21 +252,22 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 """How papers average precision, recall and F1 of CheXpert's observations (docs/score-reports.md)."""
 
 _TEXT = {"image_rows": texts.text_rows}
-_BOXES = {"image_rows": boxes.detection_rows, "box_statistics": boxes.match_columns}
-_RANKS = {"image_rows": retrieval.embedding_rows, "pooled_statistics": retrieval.rank_columns}
+_BOXES = {"image_rows": boxes.detection_rows, "box_statistics": boxes.match_columns, "ranked": "box_scores"}
+_RANKS = {"image_rows": retrieval.embedding_rows, "pooled_statistics": retrieval.rank_columns, "of_corpus": True}
+_SCORES = {"image_rows": finding_rows, "ranked": "finding_score"}
 _BLEU = _TEXT | {"text_statistics": texts.bleu_columns}
 _COMPUTED: dict[str, dict[str, Any]] = {
     **{name: {"statistics": localisation} for name in METRICS},
-    "abstention_auroc": {"aggregate": _abstention_auroc},
-    "finding_auroc": {"image_rows": finding_rows, "aggregate": _over_findings(_auroc)},
-    "finding_auroc_weighted": {"image_rows": finding_rows, "aggregate": _over_findings(_auroc, weighted=True)},
-    "finding_average_precision": {"image_rows": finding_rows, "aggregate": _over_findings(_average_precision)},
+    "abstention_auroc": {"aggregate": _abstention_auroc, "ranked": "abstention"},
+    "finding_auroc": _SCORES | {"aggregate": _over_findings(_auroc)},
+    "finding_auroc_weighted": _SCORES | {"aggregate": _over_findings(_auroc, weighted=True)},
+    "finding_average_precision": _SCORES | {"aggregate": _over_findings(_average_precision)},
     "class_accuracy": {"image_rows": finding_rows, "aggregate": partial(_one_of, place=0)},
     "class_macro_f1": {"image_rows": finding_rows, "aggregate": partial(_one_of, place=1)},
     "finding_mcc": {"image_rows": finding_rows, "aggregate": _over_findings(matthews)},
     **{f"bleu_{n}": _BLEU | {"aggregate": partial(corpus_bleu, order=n)} for n in range(1, 5)},
     "rouge_l": _TEXT | {"text_statistics": texts.rouge_columns},
-    "cider": _TEXT | {"text_statistics": texts.cider_columns},
+    "cider": _TEXT | {"text_statistics": texts.cider_columns, "of_corpus": True},
     "sentence_bleu_2": _TEXT | {"text_statistics": texts.sentence_bleu_columns},
     **{name: _TEXT | {"text_statistics": texts.mpnet_columns} for name in texts.MODEL_MEASURES["mpnet"]},
     **dict.fromkeys((texts.COPIED_NEAREST, texts.COPIED_EXEMPLARS), _TEXT),
@@ -281,8 +286,9 @@ _COMPUTED: dict[str, dict[str, Any]] = {
         for measure in ("precision", "recall", "f1")
     },
     **{f"{kind}_f1_5_ones": _clinical(average=kind, group="5", uncertain="ones") for kind in ("micro", "macro")},
-    "distinct_share": _TEXT | {"text_statistics": texts.repeat_columns},
-    "most_frequent_share": _TEXT | {"text_statistics": texts.repeat_columns},
+    **dict.fromkeys(
+        ("distinct_share", "most_frequent_share"), _TEXT | {"text_statistics": texts.repeat_columns, "of_corpus": True}
+    ),
     "box_miou": {"box_statistics": boxes.overlap_columns, "aggregate": boxes.mean_overlap},
     "box_miou_pooled": {"box_statistics": boxes.overlap_columns, "aggregate": boxes.pooled_overlap},
     "sentence_map": {"box_statistics": boxes.sentence_columns},

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from rightlung.core.errors import InputError
 from rightlung.core.registry import Registry
+from rightlung.core.settings import read_settings
 from rightlung.measuring.texts import COPIED_EXEMPLARS, COPIED_NEAREST, FURTHER_MEASURES
 from rightlung.models.blind.sides import AT_LEAST, GIVEN_AWAY, ONE_SIDED
 from rightlung.probes.rules import BOX_SIZE, LARGE, SMALL
@@ -22,12 +25,16 @@ if TYPE_CHECKING:
     from rightlung.measuring.targets import Targets
 
 PROTOCOL_VERSION = 3
-_NOT_HASHED = ("source", "prior_source")
-_HASHED_IF_SET = {
+NOT_HASHED = ("source", "prior_source")
+"""Fields that say where files lie; they change no number and no hash."""
+HASHED_IF_SET = {
     "queries": ("image",),
     "text": "marks",
     "box_settings": "as predicted",
-}  # protocols without them keep their hashes
+}
+"""Fields that do not count with these values, so that protocols older than the fields keep their hashes."""
+NOT_HASHED_MEASURES = (*FURTHER_MEASURES, COPIED_NEAREST, COPIED_EXEMPLARS)
+"""Measures that are added where their models are installed; they change no other number and no hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +95,41 @@ class Protocol:
     version: int = PROTOCOL_VERSION
 
     @property
+    def hashed(self) -> dict[str, Any]:
+        """The fields that the hash covers, as plain values."""
+        facts = {name: value for name, value in asdict(self).items() if name not in NOT_HASHED}
+        facts = {name: value for name, value in facts.items() if value != HASHED_IF_SET.get(name, ...)}
+        return facts | {"measures": [name for name in self.measures if name not in NOT_HASHED_MEASURES]}
+
+    @property
     def hash(self) -> str:
         """Ten hexadecimal digits that identify the protocol."""
-        facts = {name: value for name, value in asdict(self).items() if name not in _NOT_HASHED}
-        facts = {name: value for name, value in facts.items() if value != _HASHED_IF_SET.get(name, ...)}
-        added = (*FURTHER_MEASURES, COPIED_NEAREST, COPIED_EXEMPLARS)
-        facts["measures"] = [name for name in self.measures if name not in added]
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
+        return hashlib.sha256(json.dumps(self.hashed, sort_keys=True).encode()).hexdigest()[:10]
 
     def as_json(self) -> dict[str, Any]:
         """Return the hash and all fields as plain values."""
         facts = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return {"hash": self.hash, **facts}
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any], where: str) -> Protocol:
+        """Return the protocol that `as_json` gave; ``where`` names the file for errors."""
+        known = {field.name for field in fields(cls)}
+        if unknown := [name for name in given if name not in {*known, "hash"}]:
+            raise InputError(
+                f"{where}: the protocol has the field {unknown[0]!r}, which this version of rightlung does not know; "
+                "measure again with this version"
+            )
+        facts = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        facts.pop("hash", None)
+        read_settings(cls, facts, f"{where}: protocol")  # checks the types; it would turn 5 into 5.0, another hash
+        protocol = cls(**facts)
+        if given.get("hash") != protocol.hash:
+            raise InputError(
+                f"{where}: the protocol's hash is {given.get('hash')}, but its fields give {protocol.hash}; the file "
+                "was changed, or written by another version of rightlung: measure again"
+            )
+        return protocol
 
     def applied_to(self, targets: Targets, **changes: Any) -> Protocol:
         """Return the protocol with the phrase set of ``targets`` and the given fields changed."""

@@ -31,6 +31,7 @@ from rightlung.scoring.statistics import (
 from rightlung.scoring.statistics.correlation import spearman_rows
 from rightlung.scoring.statistics.inputs import cluster_index
 from rightlung.scoring.statistics.intervals import Method
+from rightlung.scoring.statistics.swapping import swap_test
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -102,6 +103,27 @@ class Estimator:
         clusters = self.clusters[used]
         options = {**self._options, "clusters": clusters, "scale": scale, "method": method}
         return Estimate.of(bootstrap_by_counts(statistic, len(clusters), **options))
+
+    def paired_aggregate(
+        self,
+        first: Callable[[Floats], Floats],
+        second: Callable[[Floats], Floats],
+        pooled: Callable[[Floats], Floats],
+        used: Flags,
+        flips: int,
+    ) -> Comparison:
+        """Return the paired difference of a statistic that is not a mean, with a swap test (`swap_test`).
+
+        ``first`` and ``second`` map counts of the ``used`` instances to the values of two models, ``pooled`` weights of
+        both models' results.
+        """
+        clusters, seed = self.clusters[used], self.settings.seed
+        options = {**self._options, "clusters": clusters}
+        found = bootstrap_by_counts(lambda counts: first(counts) - second(counts), len(clusters), **options)
+        if not found.defined:
+            return Comparison.tested(found, math.nan, 1.0)
+        p, _ = swap_test(pooled, clusters, flips=flips, seed=seed)
+        return Comparison.tested(found, p, smallest_p(found.resampled, flips))
 
     def contrast(self, first: Floats, second: Floats, method: Method = "bca") -> Estimate:
         """Return mean(first) − mean(second) of columns that are defined for different instances of the same patients.

@@ -17,10 +17,11 @@ from rightlung.scoring.statistics.comparison import (
 from rightlung.scoring.statistics.correlation import Correlation, pearson, pearson_by_counts, pearson_pairs, spearman
 from rightlung.scoring.statistics.intervals import FEW_CLUSTERS, Interval
 from rightlung.scoring.statistics.multiplicity import benjamini_hochberg, holm
+from rightlung.scoring.statistics.swapping import swap_test
 
 __all__ = [
     "FEW_CLUSTERS", "Correlation", "Difference", "Interval", "Verdict", "benjamini_hochberg", "bootstrap",
     "bootstrap_by_counts", "bootstrap_columns", "holm", "krippendorff_alpha", "krippendorff_interval",
     "paired_difference", "paired_differences", "pearson", "pearson_by_counts", "pearson_pairs", "sign_flip_test",
-    "smallest_p", "spearman", "verdict_of",
+    "smallest_p", "spearman", "swap_test", "verdict_of",
 ]  # fmt: skip
