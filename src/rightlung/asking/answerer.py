@@ -16,6 +16,7 @@ from rightlung.core.errors import is_out_of_memory
 from rightlung.explain.boxes import BoxRule
 from rightlung.lexicon import label_set
 from rightlung.models.base import BlindGrounder, Embedder, Grounder, KnowsFindings, RegionGrounder
+from rightlung.models.untrained import untrained
 
 GIVE_UP_AFTER = 20
 """Number of failures before the first answer after which the model is considered broken."""
@@ -65,6 +66,8 @@ class Answerer:
         self.findings = _findings(model, findings)
         self._calls = calls_of(model, boxes, self.findings, embeddings, method)
         self._blind = isinstance(model, BlindGrounder) and not isinstance(model, Grounder | RegionGrounder)
+        self._options = (boxes, findings, embeddings, method)
+        self._untrained: Answerer | None = None
         self.answered_before = False
         """Whether the model is known to work, so that failures of the first questions do not stop the run."""
         self._fitting = self._too_large = 0
@@ -89,6 +92,12 @@ class Answerer:
             if name in QUERIES and name not in known:
                 raise InputError(f"{type(self.model).__name__} cannot answer {name}; it answers {', '.join(known)}")
         return [name for name in known if name not in ON_DEMAND] if queries is None else queries
+
+    def untrained(self, seed: int) -> Answerer:
+        """Return an answerer for the model with random weights, made once."""
+        if self._untrained is None:
+            self._untrained = Answerer(untrained(self.model, seed), self._asked_for, *self._options)
+        return self._untrained
 
     @property
     def needs_images(self) -> bool:

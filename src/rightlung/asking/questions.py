@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rightlung.core import Box, Image, InputError, Phrase, Query, Study
 from rightlung.core.errors import check_known
+from rightlung.core.keyed import text_digest
 from rightlung.core.study import QueryKind
 from rightlung.lexicon import REGIONS
 from rightlung.predictions.prediction import (
@@ -19,6 +20,8 @@ from rightlung.predictions.prediction import (
     region_query,
 )
 from rightlung.probes import Owner, SentencePool, Setting, exchanged, exchanged_outside, find_probe, windows
+from rightlung.probes.images import MeanImage
+from rightlung.probes.twins import check_twins
 from rightlung.studies import Source, build_studies, open_source
 
 QUERIES: dict[str, QueryKind] = {
@@ -38,6 +41,10 @@ ON_DEMAND = ("boxes", "region-names", "reports")
 """Queries that are asked only if they are named."""
 
 
+AVERAGED = 32
+"""Number of neighbouring images in a mean image."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A query about the image of a study."""
@@ -52,6 +59,8 @@ class Question:
     """The study whose image is shown; None: the study of the key."""
     alter: Callable[[Image], Image] | None = None
     """A change of the pixels."""
+    untrained: bool = False
+    """Whether the model with random weights is asked."""
 
 
 def questions(
@@ -94,6 +103,9 @@ class Walk:
         self.problems: dict[str, str] = {}  # by study id
         self._partner = next((probe for probe in self.probes if probe.needs_partner), None)
         self._sentences = any(probe.needs_sentences for probe in self.probes)
+        self._neighbours = any(probe.needs_neighbours for probe in self.probes)
+        for probe in self.probes:
+            check_twins(self.source.address, self.source.has_twins, probe.name)
 
     def windows(self) -> Iterator[tuple[range, range]]:
         """Yield the windows of the source, each with its wanted positions."""
@@ -105,7 +117,7 @@ class Walk:
         self, stretch: range, todo: Sequence[int], done: Container[Key] = ()
     ) -> tuple[list[Study], list[Question]]:
         """Return the studies at some positions of a window, and the questions whose keys are not ``done``."""
-        whole = todo and (self._partner or self._sentences)  # probes may draw from the whole window
+        whole = todo and (self._partner or self._sentences or self._neighbours)  # probes may draw from the whole window
         built = build_studies(self.source, stretch if whole else todo, self.problems)
         studies, found = [*built.values()], []
         partners = self._partners(stretch, studies) if self._partner else {}
@@ -115,6 +127,9 @@ class Walk:
             beyond = sorted({*partners.values()} - {study.id for study in studies})
             pool = SentencePool.of(studies, map(self.source.study, beyond))
         setting = Setting(self.seed, partners, pool)
+        if self._neighbours:
+            some = sorted(studies, key=lambda study: text_digest(self.seed, "mean-image", study.id))[:AVERAGED]
+            setting = replace(setting, neighbours=studies, mean_image=MeanImage([study.load for study in some]))
         for study in (built[position] for position in todo if position in built):
             try:
                 found += list(self._about(study, setting, done))
@@ -132,7 +147,7 @@ class Walk:
                 if key not in done and (probed := probe.ask(study, phrase, setting)) is not None:
                     words = None if probed.phrase is None else probed.phrase.without_target()
                     query = Query(None if words is None else words.text, box)
-                    yield Question(key, query, words, patient, probed.image_of, probed.alter)
+                    yield Question(key, query, words, patient, probed.image_of, probed.alter, probe.untrained)
 
     def _named_queries(self, study: Study) -> Iterator[tuple[str, Phrase | None, Box | None]]:
         if "phrases" in self.queries:

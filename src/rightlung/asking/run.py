@@ -76,6 +76,8 @@ def ask(
     """
     answerer = Answerer(model, batch_size, boxes, findings, embeddings, method)
     walk = Walk(source, conditions, answerer.chosen(queries), seed, limit, only)
+    if any(probe.untrained for probe in walk.probes):
+        answerer.untrained(seed)  # an error before anything is asked
     name = model_name or str(getattr(model, "name", None) or type(model).__name__)
     notes: dict[str, Any] = {
         "made_by": f"rightlung {__version__}",
@@ -225,18 +227,19 @@ class _Run:
         except InputError as error:
             yield from (_failed(question, str(error), image_of) for question in group)
             return
+        changed: dict[Any, Image] = {}  # by the change, so that each is made once and encoded once
         for question in group:
             try:
                 alter = question.alter
-                shown = image if alter is None else load_image(partial(alter, image), f"{what}, changed")
+                if alter is not None and alter not in changed:
+                    changed[alter] = load_image(partial(alter, image), f"{what}, changed")
             except InputError as error:
                 yield _failed(question, str(error), image_of)
             else:
-                yield ImageQuestion(question, shown, study.regions)
+                yield ImageQuestion(question, image if alter is None else changed[alter], study.regions)
 
     def _ask(self, batch: Sequence[ImageQuestion]) -> Iterator[Prediction]:
-        found = self.answerer.answers(*map(list, zip(*batch, strict=True))) if batch else []
-        for (question, _, _), answer in zip(batch, found, strict=True):
+        for (question, _, _), answer in self._answered(batch):
             try:
                 if isinstance(answer, NoAnswer):
                     raise InputError(answer.reason)
@@ -253,6 +256,14 @@ class _Run:
                     self.images[image_of] = self.loaded[image_of]
                 yield from self._release()
                 yield row
+
+    def _answered(self, batch: Sequence[ImageQuestion]) -> Iterator[tuple[ImageQuestion, Any]]:
+        """Yield the questions with the answers of the model, or of the model with random weights."""
+        for untrained in (False, True):
+            some = [one for one in batch if one.question.untrained == untrained]
+            if some:
+                answerer = self.answerer.untrained(self.walk.seed) if untrained else self.answerer
+                yield from zip(some, answerer.answers(*map(list, zip(*some, strict=True))), strict=True)
 
     def _release(self) -> Iterator[Prediction]:
         held, self.held = self.held, []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,6 +243,16 @@ Image = NDArray[np.float32]
 """A radiograph: float32 ``(height, width)``, 0 (black) to 1 (white)."""
 
 
+class Twins(Protocol):
+    """Makes exact twins of one study: the same patient with one finding ``removed``, ``moved`` or ``worse``."""
+
+    def findings(self, change: str) -> tuple[str, ...]:
+        """Return the findings that can be changed so, without rendering anything."""
+
+    def make(self, study: Study, change: str, finding: str) -> Study:
+        """Return the twin; the error says why there is none."""
+
+
 @dataclass(frozen=True, eq=False)
 class Study:
     """One frontal image with everything its source knows about it. The image loads on first use.
@@ -251,6 +261,7 @@ class Study:
     of one examination. ``region_findings`` holds the findings of each region; what is missing there is unknown.
     ``located_findings`` are prompts for the findings that the source outlines whatever the report says, each with all
     boxes and the union of the masks of its finding; empty where ``phrases`` are all there is.
+    ``twins`` makes exact twins (see `twin`), where a source can.
     ``extra`` holds source-specific fields.
     """
 
@@ -271,6 +282,7 @@ class Study:
     extra: Mapping[str, Any] = field(default_factory=FrozenMapping)
     region_findings: Mapping[str, Mapping[str, Polarity]] = field(default_factory=FrozenMapping)
     located_findings: tuple[Phrase, ...] = ()
+    twins: Twins | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_text(self.id, "a study's id")
@@ -312,6 +324,15 @@ class Study:
             image = check_image(self.load(), f"study {self.id!r}")
             self.__dict__["_image"] = image
         return image
+
+    def twin(self, change: str, finding: str) -> Study:
+        """Return the same patient with a finding ``removed``, ``moved`` to the other lung, or made ``worse``.
+
+        All else is equal to the pixel; the twin has its own masks, report and phrases. Only the phantom has twins.
+        """
+        if self.twins is None:
+            raise InputError(f"study {self.id!r} has no exact twins: only the phantom can render them")
+        return self.twins.make(self, change, finding)
 
     def show(self, ax: Axes | None = None) -> Axes:
         """Draw the image with the mask or boxes of each phrase on matplotlib axes, and return the axes."""

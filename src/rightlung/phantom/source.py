@@ -44,6 +44,8 @@ class PhantomSource(Source):
     A loop renders in batches, and so does a PyTorch data loader; single access gives the same studies.
     """
 
+    has_twins = True
+
     def __init__(
         self, address: str, config: PhantomConfig, seed: int, indices: range, size: int, faults: Sequence[Fault] = ()
     ) -> None:

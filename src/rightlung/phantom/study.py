@@ -28,6 +28,7 @@ from rightlung.phantom.report import Statement, assemble_report, write_report
 from rightlung.phantom.sampling import sample_scene
 from rightlung.phantom.scene import Scene
 from rightlung.phantom.truth import chexpert_labels, study_findings
+from rightlung.phantom.twins import PhantomTwins
 
 PATIENT_PATTERN: tuple[int, ...] = (1, 2, 1, 3, 1)
 """Numbers of consecutive studies per patient, repeated: five patients have eight studies."""
@@ -123,7 +124,15 @@ def iterate_studies(
         }
         for index in wanted:
             donor = donors[index]
-            yield _study(made[index], made[index if donor is None else donor], faults, source)
+            yield _study(made[index], made[index if donor is None else donor], config, faults, source)
+
+
+def scene_study(
+    scene: Scene, rendering: Rendering, place: int, config: PhantomConfig, faults: Sequence[Fault], source: str
+) -> Study:
+    """Return the study of any scene, at a place of a rendering, with the scene's own report."""
+    made = _made(scene, write_report(scene, config, scene.seed), rendering, place)
+    return _study(made, made, config, faults, source)
 
 
 @dataclass(frozen=True)
@@ -164,7 +173,7 @@ def _made(scene: Scene, statements: list[Statement], rendering: Rendering, place
     )
 
 
-def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Study:
+def _study(own: _Made, told: _Made, config: PhantomConfig, faults: Sequence[Fault], source: str) -> Study:
     """Return the study with its own image and labels, and the words and targets of the report that it has."""
     scene = own.scene
     lost = any(fault.name == "wrong-boxes" and strikes(fault, scene.seed, scene.index) for fault in faults)
@@ -205,6 +214,7 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
         ),
         region_findings=region_findings(scene, own.reached),
         located_findings=() if lost else tuple(_located_findings(own)),
+        twins=PhantomTwins(scene, config, own.image.shape[0], tuple(faults), source),
     )
 
 

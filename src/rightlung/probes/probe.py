@@ -7,7 +7,7 @@ can be sorted by image and asked with one image in memory at a time.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,6 +42,10 @@ class Setting:
     """From a study's id to that of its exchange partner; for probes with ``needs_partner``."""
     sentences: SentencePool = field(default_factory=SentencePool)
     """Sentences of the neighbouring studies; for probes with ``needs_sentences``."""
+    neighbours: Sequence[Study] = ()
+    """The studies of the window; for probes with ``needs_neighbours``."""
+    mean_image: Callable[[Image], Image] | None = None
+    """Replaces an image by the average of some neighbours; for probes with ``needs_neighbours``."""
 
     def chance(self, probe: str, study: Study, phrase: Phrase | None = None) -> np.random.Generator:
         """Return a NumPy generator keyed by the seed, the probe, the study and the phrase."""
@@ -69,6 +73,10 @@ class Probe:
     """Whether it uses the image or words of another patient, so that partners must be found first."""
     needs_sentences: bool = False
     """Whether it uses sentences of other studies, which must be read first."""
+    needs_neighbours: bool = False
+    """Whether it uses findings or images of the neighbouring studies."""
+    untrained: bool = False
+    """Whether the model is asked with random weights (`rightlung.models.untrained`)."""
 
     def __post_init__(self) -> None:
         check_text(self.name, "a probe's name")

@@ -6,13 +6,18 @@ Sentences are `Phrase` values, so that their findings and regions are known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from string import ascii_lowercase
 
 from rightlung.core import Phrase, Polarity, Study
+from rightlung.core.keyed import text_digest
 from rightlung.core.registry import Registry
 from rightlung.lexicon import REGIONS, swap_sides
+from rightlung.lexicon.wordkeys import findings_about
 from rightlung.probes.exchange import Owner
+from rightlung.probes.images import NoiseImage, occlusion
 from rightlung.probes.probe import Ask, Probe, Probed, Setting
 from rightlung.probes.synthetic import Condition, conditions_of, synthetic_sentence
+from rightlung.probes.twins import TWIN, TwinImage, changed_finding
 
 
 def sides_swapped(phrase: Phrase) -> Phrase | None:
@@ -77,6 +82,47 @@ def _with_words(change: Callable[[Study, Phrase, Setting], Phrase | None]) -> As
     return ask
 
 
+def nonsense_of(phrase: Phrase, setting: Setting, study: Study) -> Phrase:
+    """Return a phrase of random letters with the lengths of the words."""
+    dice = setting.dice("nonsense-prompt", study, phrase)
+    words = ("".join(dice.choices(ascii_lowercase, k=len(word))) for word in phrase.text.split())
+    return Phrase(" ".join(words), findings=phrase.findings)
+
+
+def _same_finding(study: Study, phrase: Phrase | None, setting: Setting) -> Probed | None:
+    """Show another patient who has all findings that the phrase asserts."""
+    wanted = () if phrase is None else findings_about(phrase.findings)
+    own = Owner(study.id, study.patient).group
+    lenders = [
+        other.id
+        for other in setting.neighbours
+        if Owner(other.id, other.patient).group != own and wanted and set(wanted) <= set(findings_about(_all(other)))
+    ]
+    chosen = min(lenders, key=lambda lender: (text_digest(setting.seed, study.id, lender), lender), default=None)
+    return None if chosen is None else Probed(phrase, chosen)
+
+
+def _all(study: Study) -> dict[str, Polarity]:
+    return {name: one for phrase in study.phrases for name, one in phrase.findings.items()} | dict(study.findings)
+
+
+def _occluded(elsewhere: bool) -> Ask:
+    def ask(study: Study, phrase: Phrase | None, setting: Setting) -> Probed | None:
+        found = None if phrase is None else occlusion(study, phrase, setting.seed, elsewhere)
+        return None if found is None else Probed(phrase, study.id, found)
+
+    return ask
+
+
+def _twin(change: str) -> Probe:
+    def ask(study: Study, phrase: Phrase | None, setting: Setting) -> Probed | None:
+        finding = changed_finding(study, phrase, change)
+        return None if finding is None else Probed(phrase, study.id, TwinImage(study, change, finding))
+
+    how = {"removed": "removed", "moved": "moved to the other lung", "worse": "made worse"}[change]
+    return Probe(f"{TWIN}{change}", f"the same patient with the finding {how} (phantom only)", ask)
+
+
 PROBES = Registry("condition", (
     Probe("none", "the unchanged question", lambda study, phrase, setting: Probed(phrase, study.id)),
     Probe("swap-sides", "left and right swapped in the words",
@@ -88,5 +134,20 @@ PROBES = Registry("condition", (
           _with_words(lambda study, phrase, setting: synthetic_of(phrase))),
     Probe("synthetic-swapped", "a template sentence with other findings that are reported at the same places",
           _with_words(swapped_sentence), needs_sentences=True),
+    Probe("exchange-same-finding", "the image of another patient with the same finding", _same_finding,
+          needs_neighbours=True),
+    Probe("noise-image", "noise instead of the image",
+          lambda study, phrase, setting: Probed(phrase, study.id, NoiseImage(setting.seed, study.id))),
+    Probe("mean-image", "the average of neighbouring images instead of the image",
+          lambda study, phrase, setting: Probed(phrase, study.id, setting.mean_image), needs_neighbours=True),
+    Probe("nonsense-prompt", "random letters instead of the words",
+          _with_words(lambda study, phrase, setting: nonsense_of(phrase, setting, study))),
+    Probe("empty-prompt", "a full stop instead of the words",
+          _with_words(lambda study, phrase, setting: Phrase(".", findings=phrase.findings))),
+    Probe("untrained", "the same question to the model with random weights",
+          lambda study, phrase, setting: Probed(phrase, study.id), untrained=True),
+    Probe("occlude-target", "the target covered", _occluded(elsewhere=False)),
+    Probe("occlude-elsewhere", "an equal area covered that touches no part of the target", _occluded(elsewhere=True)),
+    *map(_twin, ("removed", "moved", "worse")),
 ))  # fmt: skip
 register_probe, find_probe = PROBES.register, PROBES.find

@@ -69,6 +69,9 @@ class Source(ABC):
     request; their images are loaded on first use of ``study.image``.
     """
 
+    has_twins = False
+    """Whether its studies have exact twins (`Study.twin`)."""
+
     def __init__(self, address: str) -> None:
         self.address = address
         self.problems: list[Problem] = []

@@ -1,0 +1,123 @@
+"""Exact twins: the same patient with one finding changed, and everything else equal to the pixel."""
+
+from __future__ import annotations
+
+import pickle
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.ndimage import distance_transform_edt
+
+import rightlung
+from rightlung.core import InputError, Mask, Polarity, Study
+from rightlung.phantom.config import default_config
+from rightlung.phantom.twins import CHANGES, changed_scene
+from tests.phantom.scenes import lesion, with_lesions
+
+# Findings that neither deform the chest nor reach far beyond their place.
+LOCAL = ("nodule", "mass", "lung opacity", "calcified granuloma", "pneumonia")
+NEAR = 0.25
+"""Largest distance of a changed pixel from a local finding, in fractions of the image."""
+
+
+@cache
+def studies() -> list[Study]:
+    """Twelve small studies with a planted marker."""
+    return list(rightlung.open_source("phantom?count=12&seed=19&size=128&shortcut=marker:cardiomegaly=1"))
+
+
+def twins(change: str, findings: tuple[str, ...] = LOCAL) -> list[tuple[Study, str, Study]]:
+    """Return some studies with a local finding and their twins."""
+    pairs = [(one, name) for one in studies() for name in one.twins.findings(change) if name in findings]
+    assert len(pairs) > 3
+    return [(one, name, one.twin(change, name)) for one, name in pairs[:6]]
+
+
+def place_of(study: Study, finding: str) -> np.ndarray:
+    """Return the mask of a finding, whether it is in the image or not."""
+    masks = [one.mask.pixels for one in study.located_findings if finding in one.findings]
+    return masks[0] if masks else np.zeros(study.image.shape, bool)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_pixels_away_from_the_changed_finding_are_equal_to_the_bit(change: str) -> None:
+    for own, finding, twin in twins(change):
+        changed = own.image != twin.image
+        near = distance_transform_edt(~(place_of(own, finding) | place_of(twin, finding)))
+        assert changed.any()
+        assert near[changed].max() < NEAR * own.image.shape[0], (own.id, finding)
+        assert changed.mean() == pytest.approx(twin.extra["twin"]["influence"], abs=0.01)
+
+
+def test_a_removed_finding_is_neither_in_the_image_nor_in_labels_masks_and_phrases() -> None:
+    for own, finding, twin in twins("removed"):
+        there = place_of(own, finding)
+        away = ~there & (distance_transform_edt(~there) > 8)
+        assert np.abs(own.image - twin.image)[there].mean() > 3 * np.abs(own.image - twin.image)[away].mean()
+        assert own.findings[finding] == Polarity.POSITIVE
+        assert all(finding not in one.findings for one in twin.located_findings)
+        assert not any(one.findings.get(finding) in ("positive", "uncertain") for one in twin.phrases)
+
+
+def test_other_findings_keep_their_masks() -> None:
+    for own, finding, twin in twins("removed"):
+        others = {name for one in own.located_findings for name in one.findings} - {finding}
+        for name in others:
+            np.testing.assert_array_equal(place_of(own, name), place_of(twin, name), err_msg=f"{own.id}, {name}")
+
+
+def test_a_moved_finding_is_in_the_other_lung() -> None:
+    for own, finding, twin in twins("moved"):
+        before, after = (Mask(place_of(one, finding)).box().centre[0] for one in (own, twin))
+        middle = (own.regions["right lung"].x1 + own.regions["left lung"].x0) / 2
+        assert (before < middle) != (after < middle)
+        assert twin.findings == own.findings
+
+
+def test_a_worse_finding_changes_the_image_more() -> None:
+    for own, finding, twin in twins("worse"):
+        without = own.twin("removed", finding).image
+        assert np.abs(twin.image - without).sum() > np.abs(own.image - without).sum()
+        assert place_of(twin, finding).sum() >= place_of(own, finding).sum()
+
+
+def test_a_twin_keeps_the_planted_marker_that_its_finding_had() -> None:
+    marked = [(one, name) for one in studies() for name in one.twins.findings("removed") if name == "cardiomegaly"][:2]
+    assert marked
+    for own, finding in marked:
+        assert "marker" in own.extra["faults"]
+        twin = own.twin("removed", finding)
+        assert twin.extra["faults"] == own.extra["faults"]
+        corner = np.s_[-24:, :]  # where the marker is
+        white = own.image[corner] == np.float32(0.97)
+        assert white.any()
+        np.testing.assert_array_equal(twin.image[corner][white], own.image[corner][white])
+
+
+def test_twins_are_repeatable_and_survive_pickling() -> None:
+    own, finding, twin = twins("removed")[0]
+    again = pickle.loads(pickle.dumps(own)).twin("removed", finding)
+    np.testing.assert_array_equal(again.image, twin.image)
+    assert [one.text for one in again.phrases] == [one.text for one in twin.phrases]
+
+
+@pytest.mark.parametrize(
+    ("scene", "change", "finding", "message"),
+    [
+        (with_lesions(lesion("nodule")), "removed", "mass", "the patient has no mass"),
+        (with_lesions(lesion("scoliosis", "none", region="spine")), "moved", "scoliosis", "not in one lung only"),
+        (with_lesions(lesion("nodule", "left"), lesion("nodule")), "moved", "nodule", "not in one lung only"),
+        (with_lesions(lesion("nodule", severity=0.9)), "worse", "nodule", "already severe"),
+        (with_lesions(lesion("atelectasis", form="lobar")), "moved", "atelectasis", "the left lung has none"),
+        (with_lesions(lesion("nodule")), "smaller", "nodule", "unknown change of a twin"),
+    ],
+)
+def test_an_impossible_twin_is_refused_with_the_reason(scene, change: str, finding: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        changed_scene(scene, default_config(), change, finding)
+
+
+def test_other_sources_have_no_twins() -> None:
+    with pytest.raises(InputError, match="study 'a' has no exact twins: only the phantom can render them"):
+        Study("a", lambda: np.zeros((8, 8), np.float32)).twin("removed", "nodule")

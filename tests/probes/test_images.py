@@ -1,0 +1,104 @@
+"""Probes that change the image, and the model with random weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rightlung.asking.questions import Walk
+from rightlung.core import Box, Image, InputError, Mask, Phrase, Study
+from rightlung.models.untrained import untrained
+from rightlung.probes import Setting, find_probe
+from rightlung.probes.images import MeanImage
+from tests.asking.models import Listed
+
+EFFUSION = {"pleural effusion": "positive"}
+
+
+def image(value: float = 0.2, size: int = 60) -> Image:
+    return (value + 0.3 * np.random.default_rng(0).random((size, size))).astype(np.float32)
+
+
+def study(name: str, *boxes: Box, load=image, patient: str | None = None, findings=EFFUSION) -> Study:
+    regions = {"right lung": Box(0.1, 0.1, 0.45, 0.9), "left lung": Box(0.55, 0.1, 0.9, 0.9)}
+    phrases = (Phrase("small effusion, left", boxes, findings=findings),)
+    return Study(name, load, patient=patient, phrases=phrases, regions=regions)
+
+
+def changed(probe: str, one: Study, **setting) -> Image:
+    asked = find_probe(probe).ask(one, one.phrases[0], Setting(**setting))
+    assert asked is not None
+    assert asked.alter is not None
+    return asked.alter(one.image)
+
+
+@pytest.mark.parametrize("box", [Box(0.6, 0.5, 0.8, 0.8), Box(0.4, 0.4, 0.6, 0.6)])  # one lung, the midline
+def test_occlusion_elsewhere_has_the_area_and_strength_of_that_of_the_target_and_does_not_touch_it(box: Box) -> None:
+    one = study("a", box)
+    target = Mask.from_boxes([box], (60, 60)).pixels
+    there, elsewhere = (changed(f"occlude-{where}", one) - one.image for where in ("target", "elsewhere"))
+    assert (there != 0)[target].mean() > 0.95
+    assert not (there[~target]).any()
+    assert not elsewhere[target].any()
+    assert (elsewhere != 0).sum() == pytest.approx(target.sum(), rel=0.1)
+    assert np.sqrt((elsewhere**2).sum()) == pytest.approx(np.sqrt((there**2).sum()), rel=0.1)
+
+
+def test_a_target_that_fills_the_chest_leaves_no_place_to_occlude() -> None:
+    one = study("a", Box(0.05, 0.05, 0.95, 0.95))
+    assert find_probe("occlude-elsewhere").ask(one, one.phrases[0], Setting()) is None
+    assert find_probe("occlude-target").ask(study("b"), Phrase("no target"), Setting()) is None
+
+
+def test_noise_is_the_same_for_all_phrases_of_a_study_and_unlike_the_image() -> None:
+    one, other = study("a"), study("b")
+    probe, setting = find_probe("noise-image"), Setting(seed=1)
+    first, second = (probe.ask(one, phrase, setting).alter for phrase in (one.phrases[0], None))
+    assert first == second
+    assert first != probe.ask(other, None, setting).alter
+    noise = first(one.image)
+    assert abs(np.corrcoef(noise.ravel(), one.image.ravel())[0, 1]) < 0.1
+    assert noise.std() == pytest.approx(np.sqrt(1 / 12), rel=0.05)
+
+
+def test_the_mean_image_is_the_mean_of_images_of_any_size() -> None:
+    mean = MeanImage([lambda: np.full((30, 40), 0.2, np.float32), lambda: np.full((64, 64), 0.6, np.float32)])
+    np.testing.assert_allclose(mean(image()), 0.4, atol=1e-6)
+    assert mean(image(size=50)).shape == (50, 50)
+
+
+def test_the_same_finding_comes_from_another_patient_who_has_it() -> None:
+    one = study("a", patient="p")
+    others = [study("b", patient="p"), study("c", patient="q", findings={"edema": "positive"}), study("d", patient="r")]
+    setting = Setting(neighbours=[one, *others])
+    assert find_probe("exchange-same-finding").ask(one, one.phrases[0], setting).image_of == "d"
+    assert find_probe("exchange-same-finding").ask(one, one.phrases[0], Setting(neighbours=others[:2])) is None
+
+
+def test_prompts_without_meaning_have_no_word_of_the_phrase() -> None:
+    one = study("a")
+    nonsense = find_probe("nonsense-prompt").ask(one, one.phrases[0], Setting()).phrase.text
+    assert [*map(len, nonsense.split())] == [5, 9, 4]
+    assert not {*nonsense.split()} & {"small", "effusion,", "left"}
+    assert find_probe("empty-prompt").ask(one, one.phrases[0], Setting()).phrase.text == "."
+
+
+def test_an_untrained_model_has_other_weights_and_the_same_ones_for_a_seed() -> None:
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(4, 2))
+    model[1].running_mean += 5
+    first, again, other = (untrained(model, seed) for seed in (0, 0, 1))
+    assert torch.equal(first[0].weight, again[0].weight)
+    assert not torch.equal(first[0].weight, other[0].weight)
+    assert not torch.equal(first[2].weight, model[2].weight)
+    assert not first[1].running_mean.any()
+    assert model[1].running_mean.all()
+
+
+def test_what_cannot_be_done_is_refused_with_a_sentence() -> None:
+    with pytest.raises(InputError, match="str has no weights of PyTorch"):
+        untrained("model")
+    with pytest.raises(InputError, match="condition twin-removed needs exact twins, which only the source phantom"):
+        Walk(Listed([study("a")]), ["twin-removed"], ["phrases"], 0, None)
