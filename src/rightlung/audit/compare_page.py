@@ -60,12 +60,13 @@ def _verdict(part: ComparedPart, name: str, pair: Pair) -> MarkedSentence:
              and (one.first, one.second) == (pair.first, pair.second)]  # fmt: skip
     tested = len(part.groups(name))
     by_finding = f" By finding: shown for {', '.join(shown) if shown else 'none'} of {tested}." if tested else ""
+    models = f", {pair.first} − {pair.second}" if len(part.models) > 2 else ""
     detail = (
         f"{pair.first} {span(pair.values[0], 3)}, {pair.second} {span(pair.values[1], 3)}; difference "
         f"{span(difference, 3, signed=True)}; {difference.n:,} instances of {difference.patients:,} patients."
         + by_finding
     )
-    return MarkedSentence(mark, f"{part.title}, {title}: {outcome}.", detail)
+    return MarkedSentence(mark, f"{part.title}, {title}{models}: {outcome}.", detail)
 
 
 def outcome_of(name: str, pair: Pair) -> str:

@@ -17,5 +17,10 @@ def protocol_section(protocols: Mapping[str, Protocol]) -> Section:
     return Section("protocol", "Protocol", parts=[Table("protocol", "Protocol", caption, columns, rows)], folded=True)
 
 
+def protocol_facts(protocol: Protocol) -> dict[str, str]:
+    """Return every field of a protocol as a text, and the hash, for the facts of a page."""
+    return {name.replace("_", " "): _said(value) for name, value in protocol.as_json().items()}
+
+
 def _said(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else "–" if value in (None, "") else str(value)

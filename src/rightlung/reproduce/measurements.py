@@ -13,6 +13,7 @@ import numpy as np
 from rightlung import __version__
 from rightlung.core.files import read_json
 from rightlung.pages.content import Cell, Column, Table
+from rightlung.pages.protocols import protocol_facts
 from rightlung.reproduce.claims import JudgedClaim
 from rightlung.reproduce.papers import Paper
 from rightlung.reproduce.prepared import PreparedStudies
@@ -133,6 +134,7 @@ class Measurements:
             "intervals": f"{100 * settings.level:g} %, BCa bootstrap over {measured.resampled} with "
             f"{settings.resamples:,} resamples, seed {settings.seed}; one per comparison",
             **{f"left out: {reason}": f"{count:,}" for reason, count in targets.left_out.items()},
+            **{f"protocol, {name}": value for name, value in protocol_facts(self.prepared.protocol).items()},
         }
 
     def absent(self) -> Iterator[str]:

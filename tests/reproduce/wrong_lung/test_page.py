@@ -135,6 +135,8 @@ def test_the_numbers_file_holds_what_was_measured(page: Page, found: Measurement
     assert {one["slug"] for one in written["models"]} >= {"retrained", "sided", "sided-seed2", "own-mine"}
     assert written["source"] == "phantom?count=6&seed=13&size=64"
     assert written["protocol"]["hash"] == page.facts["protocol"]
+    named = {f"protocol, {name.replace('_', ' ')}" for name in written["protocol"]}
+    assert named <= set(page.facts)
 
 
 def test_models_and_training_are_described_once_for_each_row_and_run(page: Page) -> None:
