@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
@@ -157,9 +158,9 @@ def test_results_with_several_targets_are_compared_by_each_of_their_own(tmp_path
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Protocol)])
 def test_unlike_protocols_are_refused_by_the_field_with_both_values(name: str, tmp_path: Path) -> None:
-    value = changed(getattr(AUDIT, name))
+    value: Any = changed(getattr(AUDIT, name))
     value = ("auroc",) if name == "measures" else value
-    other = replace(AUDIT, **{name: value})
+    other = replace(AUDIT, **dict[str, Any]({name: value}))
     paths = [write(tmp_path / "a", phrase_rows(0.1, 1)), write(tmp_path / "b", phrase_rows(0.0, 2), other)]
     if name in (*BY_INSTANCE, "source", "prior_source"):
         assert compared(paths).instances == 40
@@ -229,11 +230,17 @@ def test_results_that_cannot_be_read_are_refused_in_one_sentence(tmp_path: Path)
     (tmp_path / "broken.parquet").write_bytes(b"no table")
     write(tmp_path / "task", class_rows(1, 1), CLASSES, part="classification")
     write(tmp_path / "twice", [*phrase_rows(), phrase_rows()[0]])
+    write(tmp_path / "words", [row | {"auroc": "high"} for row in phrase_rows()])
+    write(tmp_path / "nobody", [phrase_rows()[0], phrase_rows()[1] | {"patient": None}])
+    pq.write_table(pq.read_table(good / "instances.parquet").replace_schema_metadata(), tmp_path / "bare.parquet")
     for path, message in (
         (tmp_path / "gone", "gone: there is no such file or folder"),
         (tmp_path / "empty", "empty: holds no table of instances .* give a folder that 'rightlung audit'"),
         (tmp_path / "broken.parquet", "broken.parquet: cannot be read as Parquet"),
         (tmp_path / "task", "no table in common: .*good has instances.parquet; .*task has instances-classification"),
+        (tmp_path / "words", "instances.parquet, column 'auroc': expected values of type double; got string"),
+        (tmp_path / "nobody", "instances.parquet, row 1, column 'patient': the value is missing"),
+        (tmp_path / "bare.parquet", "bare.parquet: names no protocol"),
         (tmp_path / "twice", "s00 phrase:0 occurs twice with target own, condition none"),
     ):
         with pytest.raises(InputError, match=message):

@@ -10,6 +10,7 @@ from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import FEW, FEW_NOTE, Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import span
+from rightlung.pages.protocols import protocol_facts
 from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.groups import HEADLINE, Breakdown, ConditionChanges, GroupResult, PriorComparison
 from rightlung.scoring.statistics import FEW_CLUSTERS
@@ -81,14 +82,11 @@ def make_page(
         f"{counts['phrases']:,} phrases from {counts['studies']:,} studies of {counts['patients']:,} patients "
         f"({result['source']}). Protocol {protocol['hash']}."
     )
-    facts = {
-        name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        for name, value in protocol.items()
-    }
     warnings = [*result.get("warnings", ())]
     if counts["patients"] < FEW_CLUSTERS:
         warnings.append(f"Only {counts['patients']} patients: all intervals on this page are too narrow to rely on.")
-    return Page(f"Audit of {result['model'] or 'a model'}", lead, sections, facts, " ".join(warnings))
+    title = f"Audit of {result['model'] or 'a model'}"
+    return Page(title, lead, sections, protocol_facts(protocol), " ".join(warnings))
 
 
 def _headline(found: Breakdown, measures: Sequence[str], basis: str, folded: bool = False) -> Iterator[Figure]:

@@ -120,8 +120,9 @@ class Protocol:
                 f"{where}: the protocol has the field {unknown[0]!r}, which this version of rightlung does not know; "
                 "measure again with this version"
             )
-        facts = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-        facts.pop("hash", None)
+        facts: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if name in known
+        }
         read_settings(cls, facts, f"{where}: protocol")  # checks the types; it would turn 5 into 5.0, another hash
         protocol = cls(**facts)
         if given.get("hash") != protocol.hash:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from rightlung.measuring.protocols import Protocol
 from rightlung.pages.content import Cell, Column, Section, Table
@@ -17,9 +18,9 @@ def protocol_section(protocols: Mapping[str, Protocol]) -> Section:
     return Section("protocol", "Protocol", parts=[Table("protocol", "Protocol", caption, columns, rows)], folded=True)
 
 
-def protocol_facts(protocol: Protocol) -> dict[str, str]:
-    """Return every field of a protocol as a text, and the hash, for the facts of a page."""
-    return {name.replace("_", " "): _said(value) for name, value in protocol.as_json().items()}
+def protocol_facts(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return every field of a protocol (`Protocol.as_json`) as a text, for the facts of a page."""
+    return {name.replace("_", " "): _said(value) for name, value in given.items()}
 
 
 def _said(value: object) -> str:

@@ -134,7 +134,7 @@ class Measurements:
             "intervals": f"{100 * settings.level:g} %, BCa bootstrap over {measured.resampled} with "
             f"{settings.resamples:,} resamples, seed {settings.seed}; one per comparison",
             **{f"left out: {reason}": f"{count:,}" for reason, count in targets.left_out.items()},
-            **{f"protocol, {name}": value for name, value in protocol_facts(self.prepared.protocol).items()},
+            **{f"protocol, {name}": value for name, value in protocol_facts(self.prepared.protocol.as_json()).items()},
         }
 
     def absent(self) -> Iterator[str]:

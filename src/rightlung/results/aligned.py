@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from rightlung.core.errors import InputError
 from rightlung.measuring import Measure, find_measure
 from rightlung.measuring.boxes import FINDING_BOXES
+from rightlung.measuring.measures import COLUMN_TYPES
 from rightlung.results.estimator import Flags
 from rightlung.results.tables import ResultTable
 
@@ -21,6 +23,8 @@ TRUTH = (
     "patient", "phrase", "target_kind", "target_side", "target_area", "finding_label", "reference_text", "box_targets",
 )  # fmt: skip
 """Columns that say what is true of an instance, which all results must agree on."""
+_WORDS = (*KEYS, "polarity", "condition")
+"""Columns of measures that are no statistics."""
 
 
 class Aligned:
@@ -55,14 +59,8 @@ class Aligned:
     def _frame(self, one: ResultTable, condition: str) -> pd.DataFrame:
         wanted = {*KEYS, "condition", "findings", *TRUTH, *self.columns}
         table = one.table.select([name for name in one.table.column_names if name in wanted])
+        _check_columns(one, table, self.columns)
         rows = table.to_pandas()
-        for name in (name for name in self.columns if name in rows and rows[name].dtype.kind == "f"):
-            if (infinite := np.isinf(rows[name].to_numpy())).any():
-                row = int(infinite.argmax())
-                value = rows[name].iloc[row]
-                raise InputError(
-                    f"{one.path}, row {row}, column {name!r}: expected a finite number or NaN; got {value}"
-                )
         known = dict.fromkeys(rows["condition"].astype(str))
         if condition not in known:
             raise InputError(f"{one.path}: has no answers under the condition {condition!r}; it has {', '.join(known)}")
@@ -111,10 +109,26 @@ class Aligned:
         return {name: flags for name, flags in groups.items() if flags.any()} if len(names) > 1 else {}
 
 
+def _check_columns(one: ResultTable, table: pa.Table, names: Collection[str]) -> None:
+    """Raise an error for a row without a patient, a column of another type, and an infinite score."""
+    if table["patient"].null_count:
+        row = table["patient"].is_null().to_pylist().index(True)
+        raise InputError(f"{one.path}, row {row}, column 'patient': the value is missing")
+    for name in (name for name in table.column_names if name in names and name not in _WORDS):
+        kind, expected = table.schema.field(name).type, COLUMN_TYPES.get(name, pa.float64())
+        number = pa.types.is_floating(expected) and (pa.types.is_floating(kind) or pa.types.is_integer(kind))
+        if not number and kind != expected:
+            raise InputError(f"{one.path}, column {name!r}: expected values of type {expected}; got {kind}")
+        if number and (infinite := np.isinf(table[name].to_numpy())).any():
+            row = int(infinite.argmax())
+            value = table[name][row].as_py()
+            raise InputError(f"{one.path}, row {row}, column {name!r}: expected a finite number or NaN; got {value}")
+
+
 def _defined(frame: pd.DataFrame, measure: Measure) -> Flags:
     """Return which rows have all columns of a measure: no NaN, and no list or text of statistics missing."""
-    numbers = [name for name in measure.columns if name not in (*KEYS, "polarity", "condition")]
-    return np.asarray(frame[[name for name in numbers if name in frame]].notna().all(axis=1).to_numpy(), dtype=bool)
+    statistics = [name for name in measure.columns if name not in _WORDS and name in frame]
+    return np.asarray(frame[statistics].notna().all(axis=1).to_numpy(), dtype=bool)
 
 
 def _named(frame: pd.DataFrame) -> str:

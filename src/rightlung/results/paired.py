@@ -135,7 +135,11 @@ def _compared(aligned: Aligned, main: Sequence[str], settings: BootstrapSettings
             if any(missing):
                 undefined.setdefault(missing, []).append(measure.title)
             groups = aligned.groups(used) if name in main else {}
-            pairs[name] = _Comparer(aligned, measure, used, settings).pairs(groups)
+            found = _Comparer(aligned, measure, used, settings).pairs(groups)
+            if any(value.defined for pair in found for value in pair.values):
+                pairs[name] = found
+            else:
+                notes.append(f"{measure.title} is not compared: {found[0].values[0].reason or 'it is undefined'}")
     notes += [aligned.undefined_note(counts, titles) for counts, titles in undefined.items()]
     return ComparedPart(
         aligned.tables[0].part, aligned.rule, aligned.protocol, aligned.models, len(aligned.patients),

@@ -49,9 +49,9 @@ def read_results(paths: Sequence[str | Path]) -> tuple[dict[str, list[ResultTabl
     if len(paths) < 2:
         raise InputError("a comparison needs at least two results")
     resolved = [Path(path).resolve() for path in paths]
-    for path, count in Counter(resolved).items():
+    for same, count in Counter(resolved).items():
         if count > 1:
-            raise InputError(f"{path} is given twice; compare different results")
+            raise InputError(f"{same} is given twice; compare different results")
     found = [_tables(Path(path)) for path in paths]
     if any(Path(path).is_file() for path in paths):  # the name of a file may be anything
         for path, tables in zip(paths, found, strict=True):
