@@ -133,21 +133,22 @@ class Gloria(DualEncoder):
         """Return attention × gradient of the local similarity with respect to it, without the no-attention token."""
         patches = self.normalize_for_attention(self.image_encoder(pixels).patch_embeddings.flatten(2).transpose(1, 2))
         encoded = self.embed_texts(texts)
-        maps = []
-        for text, row in enumerate(rows):
-            words = encoded.word_embeddings[text, encoded.attention_mask[text]]
-            if self.config.heatmap_from == "sentence":
-                words = encoded.global_embedding[text, None]
-            queries, keys = self.normalize_for_attention(words).float(), patches[row].float()
-            mask = torch.ones(1, len(queries), dtype=torch.bool, device=queries.device)
-            settings = self.config.attention.softmax_over_words, self.temperature
-            attention = attend((queries @ keys.T)[None], mask, *settings)[0]
+        words, mask = self.normalize_for_attention(encoded.word_embeddings).float(), encoded.attention_mask
+        if self.config.heatmap_from == "sentence":
+            words, mask = self.normalize_for_attention(encoded.global_embedding[:, None]).float(), mask[:, :1]
+        maps = patches.new_zeros(len(texts), patches.shape[1], dtype=torch.float32)
+        for row in set(rows):
+            own = [text for text, image in enumerate(rows) if image == row]
+            queries, keys, counted = words[own], patches[row].float(), mask[own]
+            attention = attend(queries @ keys.T, counted, self.config.attention.softmax_over_words, self.temperature)
             with torch.enable_grad():
                 varied = attention.detach().requires_grad_()
                 cosines = (normalize(queries, dim=-1) * normalize(varied @ keys, dim=-1)).sum(dim=-1)
-                (gradients,) = torch.autograd.grad((self.config.word_temperature * cosines).logsumexp(0), varied)
-            maps.append(gradient_attention(attention, gradients).mean(dim=0))
-        return torch.stack(maps).reshape(-1, *self.image_encoder.grid)
+                scores = (self.config.word_temperature * cosines).masked_fill(~counted, -math.inf).logsumexp(dim=1)
+                (gradients,) = torch.autograd.grad(scores.sum(), varied)
+            weighed = gradient_attention(attention, gradients) * counted[..., None]
+            maps[own] = weighed.sum(dim=1) / counted.sum(dim=1, keepdim=True)
+        return maps.reshape(-1, *self.image_encoder.grid)
 
     def similarity(self, images: Images, texts: str | Sequence[str]) -> Similarities:
         """Return the global and local similarity of every image with every text.
