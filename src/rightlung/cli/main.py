@@ -13,6 +13,7 @@ import typer.core
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.cli.judgements import judgements_app
+from rightlung.cli.leaderboard import leaderboard
 from rightlung.cli.options import (
     BOXES_HELP,
     CASES_HELP,
@@ -454,6 +455,7 @@ def score_reports(
     run(generated, references, out, columns, others, train, protocol or [], max_words, min_count, settings, json)
 
 
+app.command()(leaderboard)
 app.command()(reproduce)
 app.command()(train)
 
