@@ -20,7 +20,7 @@ from rightlung.core import OutputError
 from rightlung.core.files import folder_lock
 from tests.audit.cards import QUICK, Cards, diagonal_map, write_answers
 
-FILES = ("audit.html", "audit.json", "instances.parquet")
+FILES = ("audit.html", "audit.json", "checklist.md", "instances.parquet")
 
 # A forked child dies before or after one call of those that the files are written with. Arrow starts its threads in
 # children only, so that forking is safe.
@@ -58,7 +58,7 @@ def die_at(home, method, call, half):
         os.kill(os.getpid(), signal.SIGKILL)
     setattr(home, method, counted)
 
-# instances.parquet is renamed once in the hidden folder; then the three files are moved.
+# instances.parquet is renamed once in the hidden folder; then the files are moved.
 steps = [(Path, "write_bytes", 1, True), (Path, "hardlink_to", 2, False)]
 steps += [(Path, "replace", call, False) for call in (1, 2, 3, 4)]
 for number, step in enumerate(steps):

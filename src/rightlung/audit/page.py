@@ -55,8 +55,9 @@ _OUTCOME = Column(
 
 
 def make_page(
-    result: Mapping[str, Any], found: Breakdown, galleries: Sequence[Gallery], next_steps: Sequence[str] = ()
-) -> Page:
+    result: Mapping[str, Any], found: Breakdown, galleries: Sequence[Gallery], next_steps: Sequence[str] = (),
+    subgroups: Sequence[Table] = (),
+) -> Page:  # fmt: skip
     """Return the page for an audit's result (see `run.audit`)."""
     counts, protocol, said = result["counts"], result["protocol"], details(found)
     listed = [*result["problems"], *result["notes"]]
@@ -73,6 +74,7 @@ def make_page(
         Section("sides", "Left and right", parts=[*_sides(found, basis)]),
         Section("conditions", "Changed phrase or image", said["conditions"], parts=[*_conditions(found, basis)]),
         Section("groups", "Groups", said["groups"], parts=[*_groups(found)]),
+        Section("subgroups", "Sex, age and view", parts=subgroups),
         Section("abstention", "Abstention", said["abstention"], parts=[*_abstention(found, basis)]),
         Section("problems", "Left out", items=[*listed[:SHOWN_PROBLEMS], *more], folded=len(listed) > 5),
         Section("next", "Next steps", code="\n".join(next_steps), folded=True),

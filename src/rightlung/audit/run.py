@@ -1,6 +1,7 @@
 """Audit a predictions file against its source.
 
-Writes ``instances.parquet`` (one row per answer), ``audit.json`` (every number) and ``audit.html`` (the page).
+Writes ``instances.parquet`` (one row per answer), ``audit.json`` (every number), ``audit.html`` (the page) and
+``checklist.md`` (a model card, and a checklist for publications).
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.audit.asked import asked_warnings
+from rightlung.audit.checklist import checklist
 from rightlung.audit.gallery import galleries
 from rightlung.audit.page import make_page
+from rightlung.audit.subgroups import add_persons, subgroup_sentence, subgroup_tables, subgroups
 from rightlung.audit.summary import sentences, verdicts
 from rightlung.core import InputError, OutputError, Phrase, Polarity, Query
-from rightlung.core.files import folder_lock
+from rightlung.core.files import folder_lock, plain
 from rightlung.core.progress import Progress, no_progress
 from rightlung.lexicon.wordkeys import word_key
 from rightlung.measuring import (
@@ -120,23 +123,28 @@ def audit(
         protocol = _protocol(targets, settings, prior, fitted)
         known = prior if len(prior) else None
         targets.add_column("side_told", lambda phrase: side_told(phrase, known))
+        add_persons(targets)
         table, prior_table = _measured(opened, targets, protocol, known, progress)
         _check_some_answer(opened, table)
         warnings = asked_warnings(table)
         progress("computing intervals", 0, 1)
         tables = {"model": table} | ({} if prior_table is None else {"prior": prior_table})
-        found = break_down(Measured.of(tables, complete=False), settings)
+        measured = Measured.of(tables, complete=False)
+        found, groups = break_down(measured, settings), subgroups(measured, settings)
         table = _with_prior(table, prior_table, targets, known)
         result = _result(opened, studies, targets, protocol, table, notes)
         summary = [*(f"Warning: {warning}" for warning in warnings), *sentences(found)]
         verdict = [*map(vars, verdicts(found))]
+        summary += filter(None, [subgroup_sentence(groups)])
         result |= found.as_json() | {"warnings": warnings, "verdict": verdict, "summary": summary}
+        result["subgroups"] = [one.as_json() for one in groups]
         progress("computing intervals", 1, 1)
         progress("writing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)
-        page = make_page(result, found, galleries(table, opened, studies, known, cases), steps)
+        drawn = galleries(table, opened, studies, known, cases)
+        page = make_page(result, found, drawn, steps, subgroup_tables(groups))
         instances = partial(write_instances, table=table, protocol=protocol, model=opened.model or "")
-        further = {"instances.parquet": instances}
+        further = {"instances.parquet": instances, "checklist.md": checklist(plain(result)).encode()}
         write_page(page, folder, html="audit.html", json_name="audit.json", data=result, further=further)
         progress("writing the page", 1, 1)
     return Audit(folder, result, found, table, known)

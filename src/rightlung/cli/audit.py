@@ -12,6 +12,7 @@ from rightlung.cli.predict import ask_model, load_model
 from rightlung.core import InputError
 from rightlung.core.progress import ProgressBars
 from rightlung.measuring import BoxSettings, find_measure
+from rightlung.models.maps import with_map
 from rightlung.models.probe import ProbeSettings
 from rightlung.pages.numbers import span, verdict
 from rightlung.predictions import open_predictions
@@ -66,6 +67,13 @@ def run(
         say(f"\npage: {done.page}\nrows: {done.instances}\n\n{result['note']}")
 
     finish(json, result, tell_people, result["problems"])
+
+
+def choose_map(what: str, kind: str | None) -> str:
+    """Return the name of the model with a kind of map; refuse a kind for a predictions file."""
+    if kind is not None and is_predictions(what):
+        raise InputError("--map applies to a model only: a predictions file already holds its maps")
+    return with_map(what, kind)
 
 
 def check_no_task_options(

@@ -13,6 +13,7 @@ import typer.core
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.cli.judgements import judgements_app
+from rightlung.cli.leaderboard import leaderboard
 from rightlung.cli.options import (
     BOXES_HELP,
     CASES_HELP,
@@ -38,6 +39,7 @@ from rightlung.cli.options import (
     Device,
     Json,
     Level,
+    MapKind,
     Overwrite,
     Probes,
     Source,
@@ -122,6 +124,7 @@ def audit(
     missing_labels: Annotated[str, opt(MISSING_HELP, "unknown|negative")] = "unknown",
     prior_source: Annotated[str | None, opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
     condition: Probes = None,
+    map: MapKind = None,
     device: Device = None,
     batch_size: Annotated[int, opt("Number of questions to ask the model at once.", "N", min=1)] = 32,
     resamples: Annotated[int | None, opt(RESAMPLES_HELP, "N", min=100)] = None,
@@ -136,9 +139,10 @@ def audit(
     Compares the model with an image-blind prior and with itself under each probe. Writes a page (audit.html), the
     numbers (audit.json) and one row for each phrase (instances.parquet; with --task, a table for each task).
     """
-    from rightlung.cli.audit import check_no_task_options, run, run_tasks
+    from rightlung.cli.audit import check_no_task_options, choose_map, run, run_tasks
     from rightlung.results.estimate import BootstrapSettings
 
+    what = choose_map(what, map)
     if task:
         settings = BootstrapSettings(resamples or 250, level, seed)
         if prior_source is not None:
@@ -367,6 +371,7 @@ def predict(
     source: Source,
     out: Annotated[Path, opt("Folder to write to. An interrupted run continues.", "P")],
     condition: Probes = None,
+    map: MapKind = None,
     query: Annotated[Texts, opt(QUERY_HELP, "KIND")] = None,
     embeddings: Annotated[bool, opt("Also save the embeddings of images and phrases.", name="--embeddings")] = False,
     batch_size: Annotated[int, opt("Questions to ask at once; halved when memory runs out.", "N", min=1)] = 32,
@@ -378,7 +383,9 @@ def predict(
 ) -> None:
     """Ask a model about every study and save its answers."""
     from rightlung.cli.predict import run
+    from rightlung.models.maps import with_map
 
+    model = with_map(model, map)
     run(model, source, out, condition or [], query or [], embeddings, batch_size, device, limit, seed, overwrite, json)
 
 
@@ -448,6 +455,7 @@ def score_reports(
     run(generated, references, out, columns, others, train, protocol or [], max_words, min_count, settings, json)
 
 
+app.command()(leaderboard)
 app.command()(reproduce)
 app.command()(train)
 

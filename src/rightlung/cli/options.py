@@ -76,6 +76,11 @@ Source = Annotated[
 ]
 PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image; with --task, none."
 Probes = Annotated[Texts, opt(PROBES_HELP, "PROBE", name="--condition")]
+MAP_HELP = (
+    "Kind of heatmap: attention, similarity, grad-cam, gradient-attention, rollout or own (as MODEL?map=KIND). "
+    "Default: own."
+)
+MapKind = Annotated[str | None, opt(MAP_HELP, "KIND", name="--map")]
 Device = Annotated[str | None, opt("Device, such as cpu or cuda:1. Default: cuda if available, else cpu.", "DEVICE")]
 Overwrite = Annotated[bool, opt("Replace earlier answers in the folder.", name="--overwrite")]
 Accelerator = Annotated[str, opt("Hardware to train on: auto, cpu, cuda or mps.", "NAME")]

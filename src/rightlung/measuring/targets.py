@@ -44,6 +44,8 @@ UNREADABLE = "studies whose image or words cannot be read"
 UNREAD = (REFUSED, UNBUILT, UNREADABLE)
 """Reasons that stand for an error, not for a phrase without a target."""
 
+AGE_BANDS = {"below 18": 18.0, "18 to 39": 40.0, "40 to 59": 60.0, "60 to 79": 80.0, "80 and above": float("inf")}
+"""The age below which each band ends."""
 PHRASE_SUBSETS: dict[str, Callable[[Phrase], bool]] = {"abnormal": is_abnormal, "one_lung": is_one_lung}
 SUBSETS = (*PHRASE_SUBSETS, "mdrb")
 """``mdrb``: the reports whose targets by the first rule overlap least ("That's the Wrong Lung!", A.6)."""
@@ -83,6 +85,8 @@ class Targets:
     """Patients of the studies of which nothing is known."""
     regions: set[str] = field(default_factory=set)
     """Names of the studies' regions."""
+    persons: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Sex, age band and view by study, as far as the source knows them."""
     problems: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     phrase_set: str = ""
@@ -257,6 +261,8 @@ class _Walk:
         gathered = self._targets(study, wanted)
         patient = study.patient or f"study {study.id}"
         self._label(study, patient)
+        if known := person_of(study):
+            found.persons[study.id] = known
         without_phrases = self.keep is not None and self.region_labels  # images and regions are measured, too
         if not gathered and wanted is None and not without_phrases:
             found.left_out["studies without a phrase to measure"] += 1
@@ -397,6 +403,13 @@ def prepare_studies(
                 f"{folder}: was prepared with {name} {earlier[name]!r}, not {value!r}; choose another folder"
             )
     return CachedSource(folder), targets
+
+
+def person_of(study: Study) -> dict[str, str]:
+    """Return sex, age band and view of a study, without those that are not known."""
+    band = None if study.age is None else next(name for name, below in AGE_BANDS.items() if study.age < below)
+    known = {"sex": study.sex, "age_band": band, "view": study.view}
+    return {name: value for name, value in known.items() if value}
 
 
 def side_told(phrase: PhraseTargets, prior: LocationPrior | None) -> str:

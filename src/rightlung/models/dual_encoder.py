@@ -23,6 +23,7 @@ from rightlung.models.encoders.configured import ConfiguredTextModel
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, pairs_by_image
+from rightlung.models.maps import ChoosesMap
 from rightlung.models.preprocessing import letterbox_all
 from rightlung.models.roi import box_weights, check_boxes, crop
 
@@ -30,7 +31,7 @@ IMAGE_BATCH_SIZE, PAIR_BATCH_SIZE = 16, 256
 """Batch sizes of inference: images to encode, and pairs of image and text (or texts) to compare."""
 
 
-class DualEncoder(ConfiguredTextModel):
+class DualEncoder(ChoosesMap, ConfiguredTextModel):
     """An image encoder and a text encoder. The configuration has ``image``, ``text``, ``dimension``, ``regions``."""
 
     def __init__(self, config: Any, tokenizer: str) -> None:
@@ -56,6 +57,14 @@ class DualEncoder(ConfiguredTextModel):
         if len(rows) == len(texts):
             return embeddings
         return embeddings[torch.tensor([rows[text] for text in texts], device=self.device)]
+
+    def text_vectors(self, texts: Sequence[str]) -> Tensor:
+        """Return the global embeddings (n, d) of texts."""
+        return self.embed_texts(texts).global_embedding
+
+    def image_vectors(self, embeddings: ImageEmbeddings) -> Tensor:
+        """Return the global embeddings (n, d) of images."""
+        return embeddings.global_embedding
 
     def encode_image(self, images: Images) -> NDArray[np.float32]:
         """Return the global embedding of each image, (images, dimension), of unit length."""

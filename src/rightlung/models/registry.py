@@ -6,6 +6,8 @@
     model = load("starter")                     # or "runs/mine", "my_package.model:Mine", "mine", "organisation/name"
     model = load("gloria:chexpert_resnet50.ckpt?text=Bio_ClinicalBERT")   # a published checkpoint
     model = load("runs/clip/model?regions=cropped")   # with another value of a field of its configuration
+    model = load("starter?map=grad-cam")        # with another kind of heatmap (`rightlung.models.maps`)
+    model = load("starter?weights=random")      # the same model, untrained
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ import torch
 import yaml
 
 from rightlung.core import InputError
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import check_known, unknown_name
 from rightlung.models import base
 from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
 from rightlung.models.hub import HUB_ID, Pretrained, fetch
 from rightlung.models.kinds import BUILT_IN, IMPORT_PATH, class_of, import_object, kinds, register
+from rightlung.models.maps import use_map
 from rightlung.studies.sources import parse_address, parse_parameters
 
 __all__ = [
@@ -45,6 +48,8 @@ ABILITIES: dict[str, type] = {
     "ground-blind": base.BlindGrounder,
 }
 """The protocol behind each word for what a model can do."""
+MAP, WEIGHTS = "map", "weights"
+"""Parameters of a model's name: its kind of heatmap, and ``random`` weights, those before any training."""
 PUBLISHED: dict[str, str] = {"gloria": "rightlung.models.published.gloria:load_gloria"}
 """Loaders of published checkpoints: ``name:FILE?parameter=value`` calls one with the file and the parameters."""
 
@@ -85,6 +90,7 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
     checked_device = _check_device(device)
     name = os.fspath(name_or_folder)
     plain, changes = split_changes(name_or_folder)
+    kind, weights = changes.pop(MAP, None), changes.pop(WEIGHTS, None)
     if _is_published(name_or_folder):
         model = _load_published(name)
     elif folder := find_folder(plain):
@@ -94,12 +100,20 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
     elif changes:
         raise InputError(f"{name!r}: {plain} is not a model folder, so it has no configuration to change")
     else:
-        model = _build(import_object(name) if IMPORT_PATH.fullmatch(name) else class_of(name), name)
+        found = os.fspath(plain)
+        model = _build(import_object(found) if IMPORT_PATH.fullmatch(found) else class_of(found), found)
     if not abilities(model):
         methods = ", ".join(
             next(name for name in vars(protocol) if not name.startswith("_")) for protocol in ABILITIES.values()
         )
         raise InputError(f"{name!r}: {type(model).__name__} implements none of the model protocols: {methods}")
+    if weights is not None:
+        check_known("weights", str(weights), ("random",))
+        if not callable(getattr(model, "untrained", None)):
+            raise InputError(f"{name!r}: a {type(model).__name__} cannot be made with random weights")
+        model = model.untrained()
+    if kind is not None:
+        use_map(model, str(kind), name)
     return _move(model, checked_device, name)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 from rightlung.scoring.statistics import FEW_CLUSTERS
 
@@ -53,15 +56,18 @@ class Cell:
     """Additional lines, as a list below the text."""
     curve: Sequence[tuple[float, float]] = ()
     """Points (step, value) of a sparkline, in a column of kind ``curve``."""
+    link: str = ""
+    """Relative URL of another page; HTML only, because Markdown is for documentation, where it may not exist."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column heading; ``help`` is shown on hovering."""
+    """A column heading; ``help`` is shown on hovering. ``link`` is the relative URL of another page (HTML only)."""
 
     title: str
     kind: Kind = "number"
     help: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -187,6 +193,15 @@ class Page:
             "tables": {table.name: table.as_json() for table in self.parts(Table)},
             "figures": {figure.name: figure.numbers for figure in self.parts(Figure) if figure.numbers is not None},
         }
+
+
+def relative_link(path: Path, folder: Path) -> str:
+    """Return the URL of a file, relative to the folder of a page.
+
+    >>> relative_link(Path("audits/a b/audit.html"), Path("board"))
+    '../audits/a%20b/audit.html'
+    """
+    return quote(Path(os.path.relpath(path, folder)).as_posix())
 
 
 def slugs(names: Iterable[str]) -> list[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rightlung.results.measured import Measured
 
 _HOMES = {"wrong-lung": "rightlung.reproduce.wrong_lung", "chex": "rightlung.reproduce.chex",
-          "eclip": "rightlung.reproduce.eclip"}  # fmt: skip
+          "eclip": "rightlung.reproduce.eclip", "xbench": "rightlung.reproduce.xbench"}  # fmt: skip
 """The package of each paper, which defines ``PAPER``."""
 
 

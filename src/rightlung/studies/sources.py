@@ -226,6 +226,7 @@ Opener = Callable[[Address], Source]
 _openers: dict[str, str | Opener] = {
     "manifest": "rightlung.studies.manifest:ManifestSource",
     "phantom": "rightlung.phantom.source:open_phantom",
+    "shapes": "rightlung.phantom.shapes:ShapesSource",
     **{
         scheme: f"rightlung.studies.readers.{scheme.replace('-', '_')}:{name}Source"
         for scheme, name in {

@@ -37,13 +37,14 @@ from rightlung.models.inputs import (
     pairs_by_image,
     phrase_texts,
 )
+from rightlung.models.maps import ChoosesMap
 from rightlung.models.preprocessing import letterbox_batches
 from rightlung.models.roi import gaussian_weights
 
 IMAGE_BATCH_SIZE, PROMPTS_AT_ONCE = 16, 64
 
 
-class Chex(ChexNetwork):
+class Chex(ChoosesMap, ChexNetwork):
     """Finds what a text describes, and describes what a text or a box asks for."""
 
     kind: ClassVar[str] = "chex"
@@ -54,8 +55,10 @@ class Chex(ChexNetwork):
         """Return boxes with scores, and a map of them, for each phrase in its image.
 
         The map is the highest Gaussian of a box at each place, times its score; the abstention is one minus the best
-        score.
+        score. With `use_map`, there is another map, and no boxes.
         """
+        if self.map_kind != "own":
+            return self.ground_by_kind(images, phrases)
         images, phrases = as_pairs(images, phrases)
         texts = phrase_texts(phrases)
         answers: list[Grounding | None] = [None] * len(texts)
@@ -70,6 +73,14 @@ class Chex(ChexNetwork):
                     for pair, heatmap, own_boxes, own_scores in zip(own, heatmaps, boxes, scores, strict=False):
                         answers[pair] = Grounding(heatmap, scored_boxes(own_boxes, own_scores, extent))
         return [answer for answer in answers if answer is not None]
+
+    def text_vectors(self, texts: Sequence[str]) -> Tensor:
+        """Return the embeddings (n, d) of texts."""
+        return self.prompt_embeddings(texts)
+
+    def image_vectors(self, embeddings: ImageEmbeddings) -> Tensor:
+        """Return the mean patches (n, d) of images, which the global loss compares with texts."""
+        return embeddings.patch_embeddings.mean((2, 3))
 
     def detect(self, images: Images, findings: str | Sequence[str]) -> list[list[ScoredBox]]:
         """Return the boxes of findings in each image, labelled: box score times class probability (D.4).

@@ -30,6 +30,7 @@ class Clip(DualEncoder):
     """Image and text encoders in one space, trained on image-text pairs alone."""
 
     kind: ClassVar[str] = "clip"
+    own_map = "similarity"
     config_type = ClipConfig
     loss_names = tuple(LOSSES)
     config: ClipConfig
@@ -68,8 +69,10 @@ class Clip(DualEncoder):
     def ground(self, images: Images, phrases: Phrases) -> list[Grounding]:
         """Return the cosine of each phrase with the patches of its image, shifted by ``heatmap_shift``.
 
-        Images and phrases are paired by `as_pairs`. The model never abstains.
+        Images and phrases are paired by `as_pairs`. The model never abstains. `use_map` chooses other maps.
         """
+        if self.map_kind != "own":
+            return self.ground_by_kind(images, phrases)
         images, phrases = as_pairs(images, phrases)
         texts = phrase_texts(phrases)
         cosines = self._cosine_maps(images, texts)
@@ -78,6 +81,8 @@ class Clip(DualEncoder):
 
     def ground_boxes(self, images: Sequence[Image], texts: Sequence[str], rule: BoxRule) -> list[Sequence[ScoredBox]]:
         """Return the boxes of each text; thresholds apply to the cosines above their minimum, scores are cosines."""
+        if self.map_kind != "own":
+            return super().ground_boxes(images, texts, rule)
         found: list[Sequence[ScoredBox]] = []
         for cosines, extent in self._cosine_maps(images, texts):
             lowest = float(cosines.min())

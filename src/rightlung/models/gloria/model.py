@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 
 from rightlung.core import Box, Grounding
 from rightlung.core.checks import check_text
-from rightlung.explain import as_heatmaps, attention_maps
+from rightlung.explain import as_heatmaps, attention_maps, gradient_attention
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.contrastive import cosine_similarity
@@ -36,6 +36,7 @@ class Gloria(DualEncoder):
     """Image and text encoders with word-to-patch attention between them."""
 
     kind: ClassVar[str] = "gloria"
+    own_map = "attention"
     config_type = GloriaConfig
     loss_names = tuple(LOSSES)
     config: GloriaConfig
@@ -107,8 +108,13 @@ class Gloria(DualEncoder):
     def ground(self, images: Images, phrases: Phrases) -> list[Grounding]:
         """Return the heatmap of each phrase in its image; the abstention is the attention on the no-attention token.
 
-        Images and phrases are paired by `as_pairs`.
+        Images and phrases are paired by `as_pairs`. `use_map` chooses other maps.
         """
+        own = self.map_kind == "own"
+        return self.ground_by_attention(images, phrases) if own else self.ground_by_kind(images, phrases)
+
+    def ground_by_attention(self, images: Images, phrases: Phrases) -> list[Grounding]:
+        """Return the model's own heatmaps, whatever kind of map is chosen."""
         images, phrases = as_pairs(images, phrases)
         texts = phrase_texts(phrases)
         answers: list[Grounding | None] = [None] * len(texts)
@@ -122,6 +128,27 @@ class Gloria(DualEncoder):
                     for pair, heatmap in zip(pairs, heatmaps, strict=True):
                         answers[pair] = Grounding(heatmap)
         return [answer for answer in answers if answer is not None]
+
+    def gradient_attention_maps(self, pixels: Tensor, texts: Sequence[str], rows: Sequence[int]) -> Tensor:
+        """Return attention × gradient of the local similarity with respect to it, without the no-attention token."""
+        patches = self.normalize_for_attention(self.image_encoder(pixels).patch_embeddings.flatten(2).transpose(1, 2))
+        encoded = self.embed_texts(texts)
+        words, mask = self.normalize_for_attention(encoded.word_embeddings).float(), encoded.attention_mask
+        if self.config.heatmap_from == "sentence":
+            words, mask = self.normalize_for_attention(encoded.global_embedding[:, None]).float(), mask[:, :1]
+        maps = patches.new_zeros(len(texts), patches.shape[1], dtype=torch.float32)
+        for row in set(rows):
+            own = [text for text, image in enumerate(rows) if image == row]
+            queries, keys, counted = words[own], patches[row].float(), mask[own]
+            attention = attend(queries @ keys.T, counted, self.config.attention.softmax_over_words, self.temperature)
+            with torch.enable_grad():
+                varied = attention.detach().requires_grad_()
+                cosines = (normalize(queries, dim=-1) * normalize(varied @ keys, dim=-1)).sum(dim=-1)
+                scores = (self.config.word_temperature * cosines).masked_fill(~counted, -math.inf).logsumexp(dim=1)
+                (gradients,) = torch.autograd.grad(scores.sum(), varied)
+            weighed = gradient_attention(attention, gradients) * counted[..., None]
+            maps[own] = weighed.sum(dim=1) / counted.sum(dim=1, keepdim=True)
+        return maps.reshape(-1, *self.image_encoder.grid)
 
     def similarity(self, images: Images, texts: str | Sequence[str]) -> Similarities:
         """Return the global and local similarity of every image with every text.
@@ -174,7 +201,7 @@ class Gloria(DualEncoder):
         negative = [] if has_token else [negative_prompts(name) for name in findings]
         prompts = [prompt for group in (*positive, *negative) for prompt in group]
         if has_token:
-            answers = self.ground([image for image in images for _ in prompts], prompts * len(images))
+            answers = self.ground_by_attention([image for image in images for _ in prompts], prompts * len(images))
             scores = np.array([1.0 - answer.abstention for answer in answers], dtype=np.float32)
         else:
             scores = self.similarity(images, prompts).global_similarity

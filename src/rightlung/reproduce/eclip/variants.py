@@ -28,7 +28,7 @@ ONE_SEED = ("", "dacl", "m3", "expert")
 HOSTS = {"clip": "CLIP, ResNet", "gloria": "GLoRIA, ResNet", "swin": "CLIP, Swin", "vit-s": "CLIP, ViT-S",
          "vit-b": "CLIP, ViT-B"}  # fmt: skip
 """Small encoders of these kinds; the first two have all rows and seeds, the others four rows with one seed."""
-_ENCODERS = {
+ENCODERS = {
     "swin": "{kind: swin, size: 128, pooling: mean, options: {embed_dim: 32, depths: [2, 2, 2], "
     "num_heads: [2, 4, 8], window_size: 4}}",
     "vit-s": "{kind: vit, size: 128, pooling: mean, options: {patch_size: 16, hidden_size: 128, "
@@ -91,13 +91,13 @@ TIED = {
 def _recipe(host: str, method: str) -> tuple[str, tuple[str, ...]]:
     """Return the recipe of a row of Table 1 and its changes."""
     base = "eclip-gloria" if host == "gloria" else "eclip-clip"
-    changes = (f"model.config.image={_ENCODERS[host]}",) if host in _ENCODERS else ()
+    changes = (f"model.config.image={ENCODERS[host]}",) if host in ENCODERS else ()
     return f"{base}-{method}" if method else base, changes
 
 
 def _table_1() -> Iterator[Variant]:
     for host, title in HOSTS.items():
-        whole = host not in _ENCODERS
+        whole = host not in ENCODERS
         methods = METHODS | (RELEASED if host == "clip" else {})
         for method, (label, note) in methods.items():
             if (not whole and method not in ONE_SEED) or (host, method) == ("gloria", "naive-plain"):

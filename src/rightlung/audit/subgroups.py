@@ -1,0 +1,148 @@
+"""Does the model work equally well for everybody? Its scores by sex, age band and view, where the source knows them.
+
+Each group is compared with all other patients, in one family of tests per measure (Holm). A group may differ because
+its findings do, so the lead over the image-blind prior is compared, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from rightlung.core.files import plain
+from rightlung.measuring import Targets, find_measure
+from rightlung.pages.content import Cell, Column, Table
+from rightlung.pages.numbers import span
+from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
+from rightlung.results.estimator import Estimator, Floats
+from rightlung.results.groups import FEW_PATIENTS
+from rightlung.results.measured import Measured
+from rightlung.scoring.statistics import smallest_p
+
+ATTRIBUTES = {"sex": "sex", "age_band": "age", "view": "view"}
+"""Columns of the instances table, with their titles."""
+MEASURES = ("average_precision", "pointing")
+LEAD = "lead"
+"""Average precision of the model minus that of the prior."""
+
+
+@dataclass(frozen=True)
+class Subgroup:
+    """The phrases about one group of patients or images; ``few`` groups are not tested."""
+
+    attribute: str
+    name: str
+    phrases: int
+    patients: int
+    few: bool
+    values: Mapping[str, Estimate]
+    differences: Mapping[str, Comparison]
+    """From all others, by measure; none for the second of two groups, whose difference is the first's."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        found: dict[str, Any] = plain(vars(self))
+        return found
+
+
+def add_persons(targets: Targets) -> None:
+    """Add what is known of the persons and images to the instances table, one column for each attribute."""
+    for name in ATTRIBUTES:
+        if any(name in known for known in targets.persons.values()):
+            targets.add_column(name, lambda phrase, name=name: targets.persons.get(phrase.study, {}).get(name))
+
+
+def subgroups(measured: Measured, settings: BootstrapSettings) -> list[Subgroup]:
+    """Return the groups of each attribute that has at least two."""
+    target, estimator = measured.targets[0], measured.estimator(settings)
+    columns = {name: measured.value("model", name, target) for name in MEASURES}
+    if measured.model("prior") is not None:
+        columns[LEAD] = columns[MEASURES[0]] - measured.value("prior", MEASURES[0], target)
+    scored = measured.has(target) & measured.asked("model")
+    rows: list[tuple[str, str, Any, bool]] = []
+    for attribute in (name for name in ATTRIBUTES if name in measured.columns):
+        of_phrase = measured.fact(attribute)
+        names = sorted({str(value) for value in of_phrase[scored] if value is not None}, key=_order)
+        for place, name in enumerate(names if len(names) > 1 else ()):
+            rows.append((attribute, name, scored & (of_phrase == name), not (len(names) == 2 and place == 1)))
+    values: list[dict[str, Estimate]] = [{} for _ in rows]
+    differences: list[dict[str, Comparison]] = [{} for _ in rows]
+    counts = [len(set(measured.patients[flags].tolist())) for _, _, flags, _ in rows]
+    for measure, column in columns.items():
+        tested = []
+        for place, (attribute, _, flags, first) in enumerate(rows):
+            values[place][measure] = estimator.mean(np.where(flags, column, np.nan))
+            others = scored & ~flags & np.array([value is not None for value in measured.fact(attribute)])
+            if first:
+                tested.append(
+                    (place, _difference(estimator, *(np.where(one, column, np.nan) for one in (flags, others))))
+                )
+        counted = [counts[place] >= FEW_PATIENTS for place, _ in tested]
+        adjusted = estimator.adjusted([one for _, one in tested], counted)
+        for (place, _), difference in zip(tested, adjusted, strict=True):
+            differences[place][measure] = difference
+    return [
+        Subgroup(attribute, name, int(flags.sum()), count, count < FEW_PATIENTS, own, others)
+        for (attribute, name, flags, _), count, own, others in zip(rows, counts, values, differences, strict=True)
+    ]
+
+
+def _order(name: str) -> tuple[bool, str]:
+    return not name.startswith("below"), name
+
+
+def _difference(estimator: Estimator, group: Floats, others: Floats) -> Comparison:
+    """Return the difference of two groups; its p-value is that of a normal distribution as wide as the interval."""
+    found = estimator.contrast(group, others, method="percentile")
+    if not found.has_interval or found.high <= found.low:
+        return Comparison(**vars(found), smallest_p=1.0)
+    normal, level = NormalDist(), estimator.settings.level
+    std = (found.high - found.low) / (2 * normal.inv_cdf((1 + level) / 2))
+    p = 2 * normal.cdf(-abs(found.value) / std)
+    fewest = smallest_p(found.patients, estimator.settings.flips)
+    return Comparison(**vars(found), p=p, shown=found.excludes(0.0) and p < 1 - level, level=level, smallest_p=fewest)
+
+
+def subgroup_sentence(found: Sequence[Subgroup]) -> str:
+    """Return which groups differ from all others, in the lead over the prior where there is one."""
+    if not found:
+        return ""
+    measure = LEAD if LEAD in found[0].values else MEASURES[0]
+    shown = [f"{one.name} ({span(one.differences[measure], signed=True)})" for one in found
+             if measure in one.differences and one.differences[measure].shown]  # fmt: skip
+    what = "lead over the prior" if measure == LEAD else "average precision"
+    by = ", ".join(ATTRIBUTES[name] for name in dict.fromkeys(one.attribute for one in found))
+    if not shown:
+        tests = [one.differences[measure] for one in found if measure in one.differences]
+        few = all(one.verdict == "too few patients to tell" for one in tests)
+        return (
+            f"Subgroups by {by}: {f'too few patients to compare {what}' if few else f'no difference shown in {what}'}."
+        )
+    return f"Subgroups by {by}: {what} differs from all others' for {'; '.join(shown)}."
+
+
+def subgroup_tables(found: Sequence[Subgroup]) -> list[Table]:
+    """Return a table of all groups for each measure."""
+    titles = {name: find_measure(name).title for name in MEASURES} | {LEAD: "lead over the prior (average precision)"}
+    columns = [Column("by", "text"), Column("group", "text"), *map(Column, ("phrases", "patients"))]
+    tables = []
+    for measure in dict.fromkeys(name for one in found for name in one.values):
+        rows = []
+        for one in found:
+            difference = one.differences.get(measure)
+            outcome = "–" if difference is None or one.few or not difference.defined else difference.verdict
+            numbers = (f"{one.phrases:,}", f"{one.patients:,}", span(one.values[measure], brief=True))
+            texts = (ATTRIBUTES[one.attribute], one.name, *numbers, span(difference, signed=True, brief=True), outcome)
+            rows.append([Cell(text) for text in texts])
+        header = [*columns, Column(titles[measure]), Column("minus all others"), Column("outcome", "text")]
+        caption = (
+            "Differences from all other patients, with Holm's correction for all rows; groups of fewer than "
+            f"{FEW_PATIENTS} patients are not tested. Of two groups, the first is compared with the second."
+        )
+        title = titles[measure][0].upper() + titles[measure][1:]
+        tables.append(Table(f"subgroups-{measure}", title, caption, header, rows, folded=measure != LEAD))
+    return tables

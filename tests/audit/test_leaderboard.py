@@ -1,0 +1,121 @@
+"""The leaderboard of made-up results: order, tables, links, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rightlung.audit.leaderboard import leaderboard, read_result
+from rightlung.core import InputError
+from tests.pages import Outline
+
+PHANTOM, MANIFEST = "phantom?count=9&seed=1", "manifest:mine"
+
+
+def estimate(value: float | None) -> dict[str, Any]:
+    ends = (None, None) if value is None else (value - 0.1, value + 0.1)
+    return {"estimate": value, "low": ends[0], "high": ends[1], "phrases": 40, "patients": 20}
+
+
+def result(
+    folder: Path, model: str, precision: float | None, pointing: float, source: str = PHANTOM, **protocol: Any
+) -> Path:
+    """Write the result of an audit, with a prior that has an average precision of 0.3."""
+    folder.mkdir(parents=True)
+    difference = None if precision is None else estimate(precision - 0.3)
+    overall = {
+        "average_precision": {"model": estimate(precision), "prior": estimate(0.3), "difference": difference},
+        "pointing": {"model": estimate(pointing), "prior": estimate(0.5), "difference": estimate(pointing - 0.5)},
+    }
+    stated = {"hash": "abc" + source[:3], "level": 0.95, "tolerance": 0.0} | protocol
+    text = json.dumps({"model": model, "source": source, "protocol": stated, "overall": overall})
+    (folder / "audit.json").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> list[Path]:
+    return [
+        result(tmp_path / "a udits/1", "starter", 0.6, 0.4),
+        result(tmp_path / "a udits/2", "starter?map=grad-cam", 0.4, 0.9),
+        result(tmp_path / "a udits/3", "<b>&mine", None, 0.7),
+        result(tmp_path / "a udits/4", "starter", 0.2, 0.2, MANIFEST),
+    ]
+
+
+def rows_of(page: Path, title: str) -> list[tuple[str, str]]:
+    """Return model and kind of map of a table's rows, read from the Markdown."""
+    part = page.read_text().split(f"## {title.replace('&', '&amp;')}")[1].split("###")[0]
+    lines = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")][2:]
+    return [(line[0], line[1]) for line in lines]
+
+
+def test_rows_are_sorted_by_the_chosen_column_undefined_values_last(results: list[Path], tmp_path: Path) -> None:
+    leaderboard(results, tmp_path / "board")
+    names = rows_of(tmp_path / "board/leaderboard.md", PHANTOM)
+    prior = ("location prior", "image-blind")
+    own, cam, mine = ("starter", "own"), ("starter", "grad-cam"), ("&lt;b&gt;&amp;mine", "own")
+    assert names == [own, cam, prior, mine]
+    leaderboard(results, tmp_path / "board", "pointing")
+    assert rows_of(tmp_path / "board/leaderboard.md", PHANTOM) == [cam, mine, prior, own]
+    assert rows_of(tmp_path / "board/leaderboard.md", MANIFEST) == [prior, own]
+
+
+def test_numbers_lead_to_their_audit_and_headings_to_a_page_sorted_by_them_without_a_script(
+    results: list[Path], tmp_path: Path
+) -> None:
+    leaderboard(results, tmp_path / "board")
+    text = (tmp_path / "board/leaderboard.html").read_text()
+    outline = Outline()
+    outline.feed(text)
+    links = {link for link in outline.values("href") if not link.startswith("#")}
+    for link in links:
+        if link.startswith("by-"):
+            assert (tmp_path / "board" / link).exists()
+    assert {"by-pointing.html", "by-model.html", "by-above-prior.html", "leaderboard.html"} <= links
+    assert "../a%20udits/2/audit.html" in links
+    assert "<script" not in text
+    assert "<b>&mine" not in text
+
+
+def test_results_of_other_protocols_get_a_table_of_their_own_and_the_field_is_named(
+    results: list[Path], tmp_path: Path
+) -> None:
+    other = result(tmp_path / "other", "starter", 0.9, 0.9, hash="def", tolerance=15.0)
+    found = leaderboard([*results, other], tmp_path / "board")
+    assert len(found["warnings"]) == 1
+    assert "differ in tolerance; do not compare them" in found["warnings"][0]
+    text = (tmp_path / "board/leaderboard.md").read_text()
+    assert "seed=1, protocol abcpha" in text
+    assert "seed=1, protocol def" in text
+
+
+def test_intervals_are_read_as_they_were_written(results: list[Path]) -> None:
+    one = read_result(results[1] / "audit.json")
+    assert (one.model, one.kind) == ("starter", "grad-cam")
+    assert one.values["above_prior"].value == pytest.approx(0.1)
+    assert one.values["pointing"].high == pytest.approx(1.0)
+    assert math.isnan(read_result(results[2]).values["average_precision"].value)
+
+
+def test_what_cannot_be_ranked_is_refused_with_a_sentence(results: list[Path], tmp_path: Path) -> None:
+    twice = result(tmp_path / "twice", "starter", 0.5, 0.5)
+    with pytest.raises(InputError, match=r"are both results of starter \(own map\) on phantom"):
+        leaderboard([*results, twice], tmp_path / "board")
+    with pytest.raises(InputError, match="there is no result of an audit"):
+        leaderboard([tmp_path / "missing"], tmp_path / "board")
+    with pytest.raises(InputError, match="unknown column 'pointig'; did you mean 'pointing'"):
+        leaderboard(results, tmp_path / "board", "pointig")
+    (tmp_path / "task.json").write_text('{"tasks": {}}')
+    with pytest.raises(InputError, match="audit without --task"):
+        leaderboard([tmp_path / "task.json"], tmp_path / "board")
+    found = json.loads((results[0] / "audit.json").read_text())
+    found["overall"]["pointing"]["model"] = "high"
+    (results[0] / "audit.json").write_text(json.dumps(found))
+    with pytest.raises(InputError, match=r"overall\.pointing\.model: expected an estimate"):
+        leaderboard(results, tmp_path / "board")
+    assert not (tmp_path / "board").exists()
