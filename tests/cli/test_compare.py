@@ -32,6 +32,14 @@ def test_compare_says_each_pair_of_three_models(call: Run, tmp_path: Path) -> No
         assert f"- audit, AUROC, {first} − {second}: {first} is better." in result.stderr
 
 
+def test_instances_that_were_left_out_are_counted_and_the_exit_code_says_so(call: Run, tmp_path: Path) -> None:
+    write(tmp_path / "a", phrase_rows(0.2, 1))
+    write(tmp_path / "b", phrase_rows(0.0, 2)[:30])
+    result = call("compare", "a", "b", "--resamples", "100")
+    assert result.returncode == 3
+    assert "10 of 40 instances of a are left out: not all results have them" in result.stderr
+
+
 def test_bad_results_end_with_one_sentence(call: Run, tmp_path: Path) -> None:
     write(tmp_path / "a", phrase_rows())
     for other in ("a", "gone"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rightlung.measuring import find_measure
-from rightlung.pages.content import Cell, Column, Figure, MarkedSentence, Page, Section, Table
+from rightlung.pages.content import FEW, FEW_NOTE, Cell, Column, Figure, MarkedSentence, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import span
 from rightlung.pages.protocols import protocol_section
@@ -59,7 +59,9 @@ def _verdict(part: ComparedPart, name: str, pair: Pair) -> MarkedSentence:
     shown = [one.group for one in part.pairs[name] if one.group != ALL and one.difference.shown
              and (one.first, one.second) == (pair.first, pair.second)]  # fmt: skip
     tested = len(part.groups(name))
-    by_finding = f" By finding: shown for {', '.join(shown) if shown else 'none'} of {tested}." if tested else ""
+    by_finding = (
+        f" By finding: shown for {', '.join(shown) if shown else 'none'} of {tested} findings." if tested else ""
+    )
     models = f", {pair.first} − {pair.second}" if len(part.models) > 2 else ""
     detail = (
         f"{pair.first} {span(pair.values[0], 3)}, {pair.second} {span(pair.values[1], 3)}; difference "
@@ -109,11 +111,14 @@ def _by_finding_figure(
     groups = [ALL, *dict.fromkeys(group for one in main for group in part.groups(one))]
     if not main or (len(groups) == 1 and folded):
         return
-    panels = []
+    panels, counts = [], dict[str, tuple[int, int]]()
     for measure in main:
         pairs = {one.group: one for one in part.pairs[measure] if (one.first, one.second) == couple}
         panels.append(_panel(find_measure(measure).title, [pairs.get(group) for group in groups]))
-    yield _forest(name, f"{part.title}: {couple[0]} minus {couple[1]}", groups, panels, folded)
+        counts = {group: (one.difference.n, one.difference.patients) for group, one in pairs.items()} | counts
+    marks = {group: f" {FEW}" for group, (_, patients) in counts.items() if patients < FEW_CLUSTERS}
+    labels = [f"{group} ({counts[group][0]:,}){marks.get(group, '')}" for group in groups]
+    yield _forest(name, f"{part.title}: {couple[0]} minus {couple[1]}", labels, panels, folded)
 
 
 def _panel(title: str, pairs: Sequence[Pair | None]) -> IntervalPanel:
@@ -125,6 +130,8 @@ def _forest(
     name: str, title: str, labels: Sequence[str], panels: Sequence[IntervalPanel], folded: bool = False
 ) -> Figure:
     caption = "Paired differences with their intervals; right of the line, the first model has the higher value."
+    caption += " In brackets: number of instances." if labels[0].startswith(f"{ALL} (") else ""
+    caption += f" {FEW_NOTE}" if any(label.endswith(FEW) for label in labels) else ""
     return panel_figure(name, title, caption, labels, panels, folded=folded)
 
 

@@ -18,7 +18,8 @@ def run(
     """Compare results and print the main measures."""
     with ProgressBars(say) as tell:
         done = compare(paths, out, measures=measures, condition=condition, settings=settings, progress=tell)
-    finish(json, {**done.result, "page": str(done.page)}, lambda: say_comparison(done, measures))
+    dropped = [model for part in done.parts for model, count in part.dropped.items() if count]
+    finish(json, {**done.result, "page": str(done.page)}, lambda: say_comparison(done, measures), dropped)
 
 
 def say_comparison(done: CompareResult, measures: list[str]) -> None:

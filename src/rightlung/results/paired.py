@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The group of all instances."""
-TESTS_PER_FLIP = 40
+FLIPS_PER_TEST = 40
 """Random swaps for each test of a family, so that a p-value can survive Holm's correction."""
 
 
@@ -40,14 +40,13 @@ class Pair:
     difference: Comparison
 
     def as_json(self) -> dict[str, Any]:
-        """Return the estimates as plain values."""
-        return {
-            "group": self.group,
-            "first": self.first,
-            "second": self.second,
-            "values": [one.as_json() for one in self.values],
-            "difference": self.difference.as_json(),
-        }
+        """Return the estimates as plain values; their ``n`` counts instances."""
+        estimates = [
+            {"instances" if key == "phrases" else key: value for key, value in one.as_json().items()}
+            for one in (*self.values, self.difference)
+        ]
+        names = {"group": self.group, "first": self.first, "second": self.second}
+        return names | {"values": estimates[:2], "difference": estimates[2]}
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ class _Comparer:
     def _aggregates(self, groups: Mapping[str, Flags], tests: int) -> tuple[dict[Any, Estimate], dict[Any, Comparison]]:
         values: dict[Any, Estimate] = {}
         differences: dict[Any, Comparison] = {}
-        flips = max(self.estimator.settings.resamples, TESTS_PER_FLIP * tests)
+        flips = max(self.estimator.settings.resamples, FLIPS_PER_TEST * tests)
         for group, flags in groups.items():
             columns = [_columns(frame[flags], self.measure) for frame in self.aligned.frames]
             statistics = [self.measure.statistic(one) for one in columns]
