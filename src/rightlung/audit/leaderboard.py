@@ -77,10 +77,13 @@ def _estimates(file: Path, overall: Mapping[str, Any], of: str) -> dict[str, Est
         try:
             if (given := overall[name].get(of)) is None:
                 continue
-            ends = [math.nan if given[part] is None else float(given[part]) for part in ("estimate", "low", "high")]
+            value, *ends = (
+                math.nan if given[one] is None else float(given[one]) for one in ("estimate", "low", "high")
+            )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise InputError(f"{file}, overall.{name}.{of}: expected an estimate with its interval") from None
-        estimates[name] = Estimate(*ends, int(given.get("phrases", 0)), int(given.get("patients", 0)))
+        counts = int(given.get("phrases", 0)), int(given.get("patients", 0))
+        estimates[name] = Estimate(value, ends[0], ends[1], *counts)
     return estimates
 
 

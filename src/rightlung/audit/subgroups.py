@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from rightlung.core.files import plain
-from rightlung.measuring import Targets, find_measure
+from rightlung.measuring import PhraseTargets, Targets, find_measure
 from rightlung.pages.content import Cell, Column, Table
 from rightlung.pages.numbers import span
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
@@ -53,7 +54,11 @@ def add_persons(targets: Targets) -> None:
     """Add what is known of the persons and images to the instances table, one column for each attribute."""
     for name in ATTRIBUTES:
         if any(name in known for known in targets.persons.values()):
-            targets.add_column(name, lambda phrase, name=name: targets.persons.get(phrase.study, {}).get(name))
+            targets.add_column(name, partial(_fact, targets, name))
+
+
+def _fact(targets: Targets, name: str, phrase: PhraseTargets) -> str | None:
+    return targets.persons.get(phrase.study, {}).get(name)
 
 
 def subgroups(measured: Measured, settings: BootstrapSettings) -> list[Subgroup]:
