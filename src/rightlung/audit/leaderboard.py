@@ -132,7 +132,7 @@ def leaderboard(paths: Sequence[Path], out: Path, sort: str = MEASURES[0]) -> di
     rows = [
         {"model": one.model, "map": one.kind, "source": one.source, "protocol": one.protocol["hash"],
          "audit": str(one.file), **{name: value.as_json() for name, value in one.values.items()}}
-        for table in tables.values() for one in table
+        for table in tables.values() for one in _sorted(table, sort)
     ]  # fmt: skip
     data = {"sorted_by": sort, "results": rows, "warnings": differing(tables)}
     write_page(
