@@ -94,9 +94,8 @@ def read_results(paths: Sequence[Path]) -> dict[str, list[Result]]:
     for one in results:
         table = tables.setdefault((one.source, one.protocol["hash"]), [])
         if twin := next((other for other in table if (other.model, other.kind) == (one.model, one.kind)), None):
-            raise InputError(
-                f"{twin.file} and {one.file} are both results of {one.model} ({one.kind} map) on {one.source}"
-            )
+            what = f"{one.model} ({one.kind} map) on {one.source}"
+            raise InputError(f"{twin.file} and {one.file} are both results of {what}; give one of them")
         table.append(one)
     sources = [source for source, _ in tables]
     return {

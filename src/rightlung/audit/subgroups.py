@@ -135,7 +135,7 @@ def subgroup_tables(found: Sequence[Subgroup]) -> list[Table]:
     titles = {name: find_measure(name).title for name in MEASURES} | {LEAD: "lead over the prior (average precision)"}
     columns = [Column("by", "text"), Column("group", "text"), *map(Column, ("phrases", "patients"))]
     tables = []
-    for measure in dict.fromkeys(name for one in found for name in one.values):
+    for measure in sorted({name for one in found for name in one.values}, key=lambda name: (name != LEAD, name)):
         rows = []
         for one in found:
             difference = one.differences.get(measure)
