@@ -60,7 +60,8 @@ def test_rows_are_sorted_by_the_chosen_column_undefined_values_last(results: lis
     prior = ("location prior", "image-blind")
     own, cam, mine = ("starter", "own"), ("starter", "grad-cam"), ("&lt;b&gt;&amp;mine", "own")
     assert names == [own, cam, prior, mine]
-    leaderboard(results, tmp_path / "board", "pointing")
+    data = leaderboard(results, tmp_path / "board", "pointing")
+    assert [one["pointing"]["estimate"] for one in data["results"]] == [0.9, 0.7, 0.4, 0.2]
     assert rows_of(tmp_path / "board/leaderboard.md", PHANTOM) == [cam, mine, prior, own]
     assert rows_of(tmp_path / "board/leaderboard.md", MANIFEST) == [prior, own]
 

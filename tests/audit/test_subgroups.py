@@ -45,7 +45,7 @@ def test_a_group_for_which_the_model_is_worse_is_found_and_the_other_is_not_test
     assert men.differences == {}
     assert subgroup_sentence([women, men]).startswith("Subgroups by sex: lead over the prior differs from all others'")
     assert [one.name for one in subgroup_tables([women, men])] == [
-        "subgroups-average_precision", "subgroups-pointing", "subgroups-lead",
+        "subgroups-lead", "subgroups-average_precision", "subgroups-pointing",
     ]  # fmt: skip
 
 

@@ -77,10 +77,13 @@ def _estimates(file: Path, overall: Mapping[str, Any], of: str) -> dict[str, Est
         try:
             if (given := overall[name].get(of)) is None:
                 continue
-            ends = [math.nan if given[part] is None else float(given[part]) for part in ("estimate", "low", "high")]
+            value, *ends = (
+                math.nan if given[one] is None else float(given[one]) for one in ("estimate", "low", "high")
+            )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise InputError(f"{file}, overall.{name}.{of}: expected an estimate with its interval") from None
-        estimates[name] = Estimate(*ends, int(given.get("phrases", 0)), int(given.get("patients", 0)))
+        counts = int(given.get("phrases", 0)), int(given.get("patients", 0))
+        estimates[name] = Estimate(value, ends[0], ends[1], *counts)
     return estimates
 
 
@@ -91,9 +94,8 @@ def read_results(paths: Sequence[Path]) -> dict[str, list[Result]]:
     for one in results:
         table = tables.setdefault((one.source, one.protocol["hash"]), [])
         if twin := next((other for other in table if (other.model, other.kind) == (one.model, one.kind)), None):
-            raise InputError(
-                f"{twin.file} and {one.file} are both results of {one.model} ({one.kind} map) on {one.source}"
-            )
+            what = f"{one.model} ({one.kind} map) on {one.source}"
+            raise InputError(f"{twin.file} and {one.file} are both results of {what}; give one of them")
         table.append(one)
     sources = [source for source, _ in tables]
     return {
@@ -129,7 +131,7 @@ def leaderboard(paths: Sequence[Path], out: Path, sort: str = MEASURES[0]) -> di
     rows = [
         {"model": one.model, "map": one.kind, "source": one.source, "protocol": one.protocol["hash"],
          "audit": str(one.file), **{name: value.as_json() for name, value in one.values.items()}}
-        for table in tables.values() for one in table
+        for table in tables.values() for one in _sorted(table, sort)
     ]  # fmt: skip
     data = {"sorted_by": sort, "results": rows, "warnings": differing(tables)}
     write_page(

@@ -25,7 +25,7 @@ from rightlung.audit.page import make_page
 from rightlung.audit.subgroups import add_persons, subgroup_sentence, subgroup_tables, subgroups
 from rightlung.audit.summary import sentences, verdicts
 from rightlung.core import InputError, OutputError, Phrase, Polarity, Query
-from rightlung.core.files import folder_lock, plain
+from rightlung.core.files import Content, folder_lock, plain
 from rightlung.core.progress import Progress, no_progress
 from rightlung.lexicon.wordkeys import word_key
 from rightlung.measuring import (
@@ -144,7 +144,10 @@ def audit(
         drawn = galleries(table, opened, studies, known, cases)
         page = make_page(result, found, drawn, steps, subgroup_tables(groups))
         instances = partial(write_instances, table=table, protocol=protocol, model=opened.model or "")
-        further = {"instances.parquet": instances, "checklist.md": checklist(plain(result)).encode()}
+        further: dict[str, Content] = {
+            "instances.parquet": instances,
+            "checklist.md": checklist(plain(result)).encode(),
+        }
         write_page(page, folder, html="audit.html", json_name="audit.json", data=result, further=further)
         progress("writing the page", 1, 1)
     return Audit(folder, result, found, table, known)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from rightlung.core.files import plain
-from rightlung.measuring import Targets, find_measure
+from rightlung.measuring import PhraseTargets, Targets, find_measure
 from rightlung.pages.content import Cell, Column, Table
 from rightlung.pages.numbers import span
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
@@ -53,7 +54,11 @@ def add_persons(targets: Targets) -> None:
     """Add what is known of the persons and images to the instances table, one column for each attribute."""
     for name in ATTRIBUTES:
         if any(name in known for known in targets.persons.values()):
-            targets.add_column(name, lambda phrase, name=name: targets.persons.get(phrase.study, {}).get(name))
+            targets.add_column(name, partial(_fact, targets, name))
+
+
+def _fact(targets: Targets, name: str, phrase: PhraseTargets) -> str | None:
+    return targets.persons.get(phrase.study, {}).get(name)
 
 
 def subgroups(measured: Measured, settings: BootstrapSettings) -> list[Subgroup]:
@@ -130,7 +135,7 @@ def subgroup_tables(found: Sequence[Subgroup]) -> list[Table]:
     titles = {name: find_measure(name).title for name in MEASURES} | {LEAD: "lead over the prior (average precision)"}
     columns = [Column("by", "text"), Column("group", "text"), *map(Column, ("phrases", "patients"))]
     tables = []
-    for measure in dict.fromkeys(name for one in found for name in one.values):
+    for measure in sorted({name for one in found for name in one.values}, key=lambda name: (name != LEAD, name)):
         rows = []
         for one in found:
             difference = one.differences.get(measure)

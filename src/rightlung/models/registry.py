@@ -28,6 +28,7 @@ from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
 from rightlung.models.hub import HUB_ID, Pretrained, fetch
 from rightlung.models.kinds import BUILT_IN, IMPORT_PATH, class_of, import_object, kinds, register
 from rightlung.models.maps import use_map
+from rightlung.models.untrained import untrained
 from rightlung.studies.sources import parse_address, parse_parameters
 
 __all__ = [
@@ -109,9 +110,7 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
         raise InputError(f"{name!r}: {type(model).__name__} implements none of the model protocols: {methods}")
     if weights is not None:
         check_known("weights", str(weights), ("random",))
-        if not callable(getattr(model, "untrained", None)):
-            raise InputError(f"{name!r}: a {type(model).__name__} cannot be made with random weights")
-        model = model.untrained()
+        model = untrained(model)
     if kind is not None:
         use_map(model, str(kind), name)
     return _move(model, checked_device, name)

@@ -83,10 +83,10 @@ def outline(shape: str, centre: NDArray[np.float64], half: float, size: int) -> 
 
 def _draw(drawn: Sequence[tuple[NDArray[np.bool_], float]], seed: int, size: int) -> Image:
     chance = np.random.default_rng([seed, 1])
-    slope = np.linspace(*chance.uniform(0.2, 0.45, 2), size)
-    image = np.add.outer(slope, np.linspace(0, chance.uniform(-0.1, 0.1), size)) + 0.03 * chance.standard_normal(
-        (size, size)
-    )
+    top, bottom, tilt = (float(value) for value in chance.uniform((0.2, 0.2, -0.1), (0.45, 0.45, 0.1)))
+    image = np.add.outer(np.linspace(top, bottom, size), np.linspace(0.0, tilt, size))
+    image += 0.03 * chance.standard_normal((size, size))
     for pixels, shade in drawn:
         image[pixels] = shade + 0.03 * chance.standard_normal(int(pixels.sum()))
-    return image.clip(0, 1).astype(np.float32)
+    drawing: Image = image.clip(0, 1).astype(np.float32)
+    return drawing

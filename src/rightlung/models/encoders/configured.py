@@ -127,12 +127,6 @@ class ConfiguredModel(nn.Module, Pretrained):
         """Return further files of the model folder by name."""
         return {}
 
-    def untrained(self, seed: int = 0) -> Self:
-        """Return a model with the same configuration and tokenizer, and random weights."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return type(self)(self.config, *self._stored_parts(self.extra_files())).eval()
-
     @classmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
         """Build the model that `to_config`, `tensors` and `extra_files` describe."""

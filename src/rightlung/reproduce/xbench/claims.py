@@ -91,8 +91,8 @@ def _worse(less: str, more: str, view: ClaimView, target: str, minus: str | None
         for measure in GROUNDING[:2]:
             values = view.values(variant, target, measure)
             values = values - view.values(minus, target, measure) if minus else values
-            found = view.estimator.contrast(*(view.measured.within(values, flags[one]) for one in (less, more)),
-                                            method="percentile")  # fmt: skip
+            first, second = (view.measured.within(values, flags[one]) for one in (less, more))
+            found = view.estimator.contrast(first, second, method="percentile")
             label = f"{view.name(variant)}{', lead,' if minus else ','} {find_measure(measure).title}"
             evidence.append(Evidence.judged(label, found, below=0.0))
     return most_of(evidence)

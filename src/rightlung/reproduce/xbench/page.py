@@ -124,8 +124,8 @@ def _thresholds(found: Measurements, rows: Sequence[MeasuredModel]) -> Iterator[
             f"Maps scaled to 0–1, thresholds {THRESHOLDS[0]:g} to {THRESHOLDS[-1]:g}, in percent. The best threshold "
             "is chosen on these phrases, so its Dice is an upper bound: a benchmark that reports it flatters."
         )
-        columns = [Column("model", "text"), *map(Column, titles)]
-        yield Table("thresholds", "Fixed and best threshold", caption, columns, lines)
+        header = [Column("model", "text"), *map(Column, titles)]
+        yield Table("thresholds", "Fixed and best threshold", caption, header, lines)
 
 
 def _recognised(recognition: RecognitionAndGrounding | None) -> Iterator[Table | Figure]:

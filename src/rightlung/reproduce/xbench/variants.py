@@ -12,6 +12,7 @@ from typing import Any
 from rightlung.core import Study
 from rightlung.models.maps import use_map
 from rightlung.models.registry import load
+from rightlung.models.untrained import untrained
 from rightlung.reproduce.eclip.variants import ENCODERS
 from rightlung.reproduce.eclip.variants import quick_changes as tiny
 from rightlung.reproduce.variants import QUICK_POOLS, Job, Variant
@@ -42,7 +43,7 @@ def _mapped(kind: str, start: Any, studies: Iterable[Study]) -> object:
 
 
 def _untrained(start: Any, studies: Iterable[Study]) -> object:
-    return start.untrained()
+    return untrained(start)
 
 
 def _made(slug: str, name: str, note: str, derive: Callable[..., object], start: Variant | None) -> Variant:
