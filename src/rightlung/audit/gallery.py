@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rightlung.core import Grounding, InputError, Phrase, Polarity
 from rightlung.models.blind.prior import LocationPrior
@@ -83,11 +84,11 @@ def choose(table: Any, count: int, score: str = SCORE, kind: str = KIND) -> tupl
     The best have the largest ``score`` above the prior's (where there is a prior), the worst the lowest.
     """
     ordered, most = _ordered(table, score), 60 * max(count, 1)
-    gain = ordered.column(score).to_numpy()
-    if f"prior_{score}" in ordered.column_names:
-        gain = gain - ordered.column(f"prior_{score}").to_numpy()
-    best = _varied(ordered.take(np.argsort(-gain, kind="stable")[:most]).to_pylist(), count, kind, set())
-    return best, _varied(ordered.slice(0, most).to_pylist(), count, kind, {row["study"] for row in best})
+    gain = table.column(score).to_numpy()[ordered]
+    if f"prior_{score}" in table.column_names:
+        gain = gain - table.column(f"prior_{score}").to_numpy()[ordered]
+    best = _varied(table.take(ordered[np.argsort(-gain, kind="stable")[:most]]).to_pylist(), count, kind, set())
+    return best, _varied(table.take(ordered[:most]).to_pylist(), count, kind, {row["study"] for row in best})
 
 
 def at_shares(
@@ -97,28 +98,28 @@ def at_shares(
 
     With ``sided``, only phrases that name the side of their target are candidates.
     """
-    if sided:
-        pairs = zip(table.column("side_named").to_pylist(), table.column("target_side").to_pylist(), strict=True)
-        table = table.take([place for place, (named, on) in enumerate(pairs) if named == on in ("left", "right")])
     ordered = _ordered(table, score)
+    if sided:
+        pairs = [*zip(table.column("side_named").to_pylist(), table.column("target_side").to_pylist(), strict=True)]
+        ordered = np.array([at for at in ordered if pairs[at][0] == pairs[at][1] in ("left", "right")], dtype=np.intp)
     chosen: list[Row] = []
     for share in shares:
         nearest = np.argsort(np.abs(np.arange(len(ordered)) - share * (len(ordered) - 1)), kind="stable")[:40]
         studies, kinds = {row["study"] for row in chosen}, {tuple(row[kind]) for row in chosen}
-        fresh = [row for row in ordered.take(nearest).to_pylist() if row["study"] not in studies]
+        fresh = [row for row in table.take(ordered[nearest]).to_pylist() if row["study"] not in studies]
         varied = [row for row in fresh if tuple(row[kind]) not in kinds]
         chosen += (varied or fresh)[:1]
     return chosen
 
 
-def _ordered(table: Any, score: str) -> Any:
-    """Return the rows of the condition ``none`` that have a score, lowest first."""
+def _ordered(table: Any, score: str) -> NDArray[np.intp]:
+    """Return the numbers of the rows of the condition ``none`` that have a score, lowest first."""
     import pyarrow.compute as pc
 
-    plain = table.filter(pc.equal(table.column("condition"), "none"))
-    values = plain.column(score).to_numpy()
+    plain = np.flatnonzero(pc.equal(table.column("condition"), "none").to_numpy())
+    values = table.column(score).to_numpy()[plain]
     order = np.argsort(values, kind="stable")
-    return plain.take(order[~np.isnan(values[order])])
+    return plain[order[~np.isnan(values[order])]]
 
 
 def _varied(candidates: Sequence[Row], count: int, kind: str, taken: set[str]) -> list[Row]:

@@ -89,8 +89,14 @@ class Targets:
     """Sex, age band and view by study, as far as the source knows them."""
     problems: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    phrase_set: str = ""
+    digests: int = 0
+    """Sum of the digests of the phrases, which does not depend on their order."""
     studies_without_patient: int = 0
+
+    @property
+    def phrase_set(self) -> str:
+        """The hash of all phrases and their targets."""
+        return phrase_set_of(self.digests)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -142,6 +148,11 @@ def _phrase(row: dict[str, Any]) -> PhraseTargets:
     row["boxes"] = tuple(tuple(corners) for corners in row["boxes"])
     row["masks"] = {rule: TargetMask(**mask) for rule, mask in row["masks"].items()}
     return PhraseTargets(**row | {name: tuple(row[name]) for name in ("findings", "regions")})
+
+
+def phrase_set_of(digests: int) -> str:
+    """Return the hash of a set of phrases from the sum of their digests."""
+    return sha256((digests % 2**256).to_bytes(32, "big")).hexdigest()[:10]
 
 
 Seen = Callable[[Phrase, PhraseTargets, NDArray[np.bool_]], None]
@@ -251,7 +262,6 @@ class _Walk:
     def __init__(self, found: Targets, seen: Seen | None, keep: StudyWriter | None, region_labels: bool) -> None:
         self.found, self.seen, self.keep, self.region_labels = found, seen, keep, region_labels
         self.rules = [name for name in found.settings["rules"] if name in RULES]
-        self.digests = 0  # a sum does not depend on the order of the phrases
         self.owners: dict[tuple[str, str], str] = {}  # patient of each phrase, for moved targets
         self.overlaps: dict[str, float | None] = {}
 
@@ -356,7 +366,7 @@ class _Walk:
         }
         known = json.dumps([study.id, query, phrase.text, described], sort_keys=True).encode()
         digest = sha256(sha256(known).digest() + b"".join(digests)).digest()
-        self.digests = (self.digests + int.from_bytes(digest, "big")) % 2**256
+        self.found.digests += int.from_bytes(digest, "big")
 
     def finish(self) -> None:
         """Add moved targets and the subset of most diverse reports, which need all phrases."""
@@ -373,7 +383,6 @@ class _Walk:
             self.keep.finish()
         found.store.finish()
         found.left_out = +found.left_out
-        found.phrase_set = sha256(self.digests.to_bytes(32, "big")).hexdigest()[:10]
 
 
 def prepare_studies(

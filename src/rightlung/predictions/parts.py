@@ -95,27 +95,47 @@ def inspect_part(path: Path) -> tuple[Part | None, list[Problem]]:
 
 
 def read_rows(
-    part: Part, columns: Sequence[str] = SCHEMA.names, problems: list[Problem] | None = None
+    part: Part,
+    columns: Sequence[str] = SCHEMA.names,
+    problems: list[Problem] | None = None,
+    only: NDArray[np.int64] | None = None,
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
     """Yield row numbers and record batches of ``columns`` in the schema's types; missing columns are null.
 
-    A value that cannot be converted raises an error or, if ``problems`` is a list, is added to it and its row left out.
+    ``only`` are the numbers of the rows to read, sorted; row groups without any of them are skipped. A value that cannot be converted raises an error or, if ``problems`` is a list, is added to it and its row left out.
     """
     fields = [SCHEMA.field(name) for name in columns]
     start = 0
     try:
         with _open(part.path) as file:
             wanted = [name for name in columns if name in part.columns]
-            for given in file.iter_batches(_batch_rows(file, wanted), columns=wanted):
-                rows = np.arange(start, start + given.num_rows)
-                start += given.num_rows
-                kept, arrays = _conform_rows(part, fields, given, rows, problems)
-                yield kept, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            for start, groups in _stretches(file, only):
+                for given in file.iter_batches(_batch_rows(file, wanted, groups), groups, wanted):
+                    rows = np.arange(start, start + given.num_rows)
+                    start += given.num_rows
+                    if only is not None:
+                        there = np.isin(rows, only)
+                        given, rows = given.filter(pa.array(there)), rows[there]
+                    kept, arrays = _conform_rows(part, fields, given, rows, problems)
+                    yield kept, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
     except _UNREADABLE as error:
         problem = Problem(part.name, f"after row {start - 1}: {_broken(error)}" if start else _broken(error))
         if problems is None:
             raise ProblemError(problem) from None
         problems.append(problem)
+
+
+def _stretches(file: Any, only: NDArray[np.int64] | None) -> Iterator[tuple[int, list[int]]]:
+    """Yield the first row and the row groups of each stretch to read."""
+    groups = [*range(file.num_row_groups)]
+    if only is None:
+        yield 0, groups
+        return
+    first = np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in groups)])
+    for group in groups:
+        begin, end = np.searchsorted(only, first[group : group + 2])
+        if begin < end:
+            yield int(first[group]), [group]
 
 
 def _conform_rows(
@@ -149,11 +169,11 @@ def _open(path: Path) -> Any:
     return pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
 
 
-def _batch_rows(file: Any, columns: Sequence[str]) -> int:
+def _batch_rows(file: Any, columns: Sequence[str], groups: Sequence[int]) -> int:
     """Return how many rows to read at once, given the number of map cells in each row group."""
     most = 1.0
     leaves = [index for index in range(len(file.schema)) if file.schema.column(index).path.split(".")[0] == "map"]
-    for number in range(file.num_row_groups if "map" in columns else 0):
+    for number in groups if "map" in columns else ():
         # Reading first: Arrow raises on a damaged footer then, but crashes if only metadata is accessed.
         next(file.iter_batches(1, row_groups=[number], columns=["map"]), None)
         group = file.metadata.row_group(number)

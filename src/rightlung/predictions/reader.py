@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from rightlung.core import InputError
 from rightlung.core.problem import Problem, ProblemError
@@ -119,10 +120,7 @@ class Predictions:
         """Yield all rows in order, checked, in batches of limited size."""
         _ = self.rows_by_condition
         for part in self.parts:
-            for rows, columns in read_rows(part):
-                batch = Batch(part.name, rows, columns)
-                _refuse_first(_problem(batch, flaw) for flaw in find_flaws(columns))
-                yield batch
+            yield from read_batches(part)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return all rows as one data frame with the columns of the file, checked; maps and boxes stay lists.
@@ -130,6 +128,14 @@ class Predictions:
         It holds everything in memory: go through `batches` where that is too much.
         """
         return pa.Table.from_batches([batch.columns for batch in self.batches()], SCHEMA).to_pandas()
+
+
+def read_batches(part: Part, only: NDArray[np.int64] | None = None) -> Iterator[Batch]:
+    """Yield the rows of a part, or ``only`` some of them, checked; nothing is known of duplicate keys."""
+    for rows, columns in read_rows(part, only=only):
+        batch = Batch(part.name, rows, columns)
+        _refuse_first(_problem(batch, flaw) for flaw in find_flaws(columns))
+        yield batch
 
 
 def read_keys(part: Part, problems: list[Problem] | None = None) -> Iterator[tuple[int, Key]]:

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -35,6 +34,9 @@ from rightlung.scoring.statistics.swapping import swap_test
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+
+VALUES_AT_ONCE = 1 << 23
+"""Number of requested values (64 MiB) at which estimates are computed, so that requests do not fill the memory."""
 
 
 class Estimator:
@@ -204,23 +206,29 @@ class Deferred:
         self._estimator = estimator
         self._columns: list[Floats] = []
         self._pairs: list[tuple[Floats, Floats]] = []
+        self._means: list[Estimate] = []
+        self._differences: list[Comparison] = []
 
     def mean(self, column: Floats) -> Callable[[], Estimate]:
         """Request a mean."""
-        place = len(self._columns)
+        place = len(self._means) + len(self._columns)
         self._columns.append(column)
-        return lambda: self._means[place]
+        self._compute(VALUES_AT_ONCE)
+        return lambda: self._compute()[0][place]
 
     def difference(self, first: Floats, second: Floats) -> Callable[[], Comparison]:
         """Request a paired difference."""
-        place = len(self._pairs)
+        place = len(self._differences) + len(self._pairs)
         self._pairs.append((first, second))
-        return lambda: self._differences[place]
+        self._compute(VALUES_AT_ONCE)
+        return lambda: self._compute()[1][place]
 
-    @cached_property
-    def _means(self) -> list[Estimate]:
-        return self._estimator.means(self._columns)
-
-    @cached_property
-    def _differences(self) -> list[Comparison]:
-        return self._estimator.differences([one for one, _ in self._pairs], [other for _, other in self._pairs])
+    def _compute(self, least: int = 0) -> tuple[list[Estimate], list[Comparison]]:
+        """Compute what is requested, if it holds at least so many values; the result does not depend on when."""
+        if (len(self._columns) + 2 * len(self._pairs)) * len(self._estimator.clusters) >= least:
+            if self._columns:
+                self._means += self._estimator.means(self._columns)
+            if self._pairs:
+                self._differences += self._estimator.differences(*zip(*self._pairs, strict=True))
+            self._columns, self._pairs = [], []
+        return self._means, self._differences

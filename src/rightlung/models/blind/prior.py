@@ -147,6 +147,18 @@ class LocationPrior:
             self._judges = sorted(self._judges, key=lambda judge: judge[0])[:JUDGES]
             self._largest = self._judges[-1][0]
 
+    def merge(self, other: LocationPrior) -> None:
+        """Take in all targets of another prior with the same settings."""
+        self._chosen.clear()
+        self._maps.clear()
+        self.patients |= other.patients
+        self.sides.merge(other.sides)
+        for place, covered in other._sums.items():
+            self._sums[place] = self._sums[place] + covered if place in self._sums else covered
+            self._counts[place] = self._counts.get(place, 0) + other._counts[place]
+        self._judges = sorted(self._judges + other._judges, key=lambda judge: judge[0])[:JUDGES]
+        self._largest = self._judges[-1][0] if len(self._judges) == JUDGES else self._largest
+
     def map_of(
         self,
         phrase: Phrase | str,
@@ -196,10 +208,13 @@ class LocationPrior:
         self, judges: Sequence[tuple[bytes, int, WordKey, NDArray[np.uint8]]], fold: int | None
     ) -> dict[float, float]:
         masks = np.stack([np.unpackbits(judge[3], count=_FINE * _FINE).reshape(_FINE, _FINE) for judge in judges])
-        means = [self._mean(key, {fold, own}) for _, own, key, _ in judges]
+        places = {(key, own): None for _, own, key, _ in judges}
+        means = [self._mean(key, {fold, own}) for key, own in places]
+        order = [*places]
+        which = [order.index((key, own)) for _, own, key, _ in judges]
         scores = {}
         for width in self.widths:
-            grids = np.stack([_smoothed(mean, width) for mean in means])
+            grids = np.stack([_smoothed(mean, width) for mean in means])[which]
             values = score_grid(grids, masks.astype(np.bool_), metrics=["average_precision"])["average_precision"]
             if not np.isnan(values).all():
                 scores[width] = float(np.nanmean(values))
@@ -285,19 +300,24 @@ def _pixels(target: Mask | NDArray[np.bool_] | Sequence[Box]) -> NDArray[np.bool
 
 def _coverage(pixels: NDArray[np.bool_], cells: int) -> FloatMap:
     """Return the share of each cell that the target covers, ``(cells, cells)``."""
-    rows = _pooled(pixels.astype(np.float32), cells)
+    columns = np.flatnonzero(pixels.any(axis=0))
+    some = slice(columns[0], columns[-1] + 1)
+    rows = np.zeros((cells, pixels.shape[1]), dtype=np.float32)
+    rows[:, some] = _pooled(pixels[:, some], cells)
     covered: FloatMap = _pooled(rows.T, cells).T.clip(0.0, 1.0)
     return np.ascontiguousarray(covered)
 
 
-def _pooled(values: FloatMap, cells: int) -> FloatMap:
+def _pooled(values: NDArray[Any], cells: int) -> FloatMap:
     """Average the first axis over ``cells`` equal stretches, from running sums read at their fractional edges."""
-    length = len(values)
-    sums = np.zeros((length + 1, values.shape[1]), dtype=np.float32)
-    np.cumsum(values, axis=0, out=sums[1:])
+    length, used = len(values), np.flatnonzero(values.any(axis=1))
+    first, stop = int(used[0]), int(used[-1]) + 1
+    sums = np.zeros((stop - first + 1, values.shape[1]), dtype=np.float32)
+    np.cumsum(values[first:stop], axis=0, out=sums[1:])
     edges = np.arange(cells + 1) * (length / cells)
     whole = np.minimum(edges.astype(np.int64), length - 1)
     share = (edges - whole)[:, None].astype(np.float32)
-    at_edges = sums[whole] * (1 - share) + sums[whole + 1] * share
+    lower, upper = (sums[(at - first).clip(0, stop - first)] for at in (whole, whole + 1))
+    at_edges = lower * (1 - share) + upper * share
     pooled: FloatMap = np.diff(at_edges, axis=0) * np.float32(cells / length)
     return pooled

@@ -59,6 +59,13 @@ class WordSides:
             for group in _groups(key):
                 self._counts.setdefault(group, {}).setdefault(fold, [0, 0])[side == "right"] += 1
 
+    def merge(self, other: WordSides) -> None:
+        """Take in all targets of another."""
+        for group, folds in other._counts.items():
+            for fold, counts in folds.items():
+                own = self._counts.setdefault(group, {}).setdefault(fold, [0, 0])
+                own[:] = [own[0] + counts[0], own[1] + counts[1]]
+
     def give_away(self, key: WordKey, without: int | None) -> bool:
         """Whether these words give the side away, by the targets outside a fold.
 
