@@ -102,7 +102,8 @@ def read_rows(
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
     """Yield row numbers and record batches of ``columns`` in the schema's types; missing columns are null.
 
-    ``only`` are the numbers of the rows to read, sorted; row groups without any of them are skipped. A value that cannot be converted raises an error or, if ``problems`` is a list, is added to it and its row left out.
+    ``only`` are the numbers of the rows to read, sorted; row groups without any of them are skipped. A value that
+    cannot be converted raises an error or, if ``problems`` is a list, is added to it and its row left out.
     """
     fields = [SCHEMA.field(name) for name in columns]
     start = 0
