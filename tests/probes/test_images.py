@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,8 @@ from rightlung.core import Box, Image, InputError, Mask, Phrase, Study
 from rightlung.models.untrained import untrained
 from rightlung.probes import Setting, find_probe
 from rightlung.probes.images import MeanImage
+from rightlung.probes.twins import occluded_finding
+from rightlung.studies import open_source
 from tests.asking.models import Listed
 
 EFFUSION = {"pleural effusion": "positive"}
@@ -102,3 +106,25 @@ def test_what_cannot_be_done_is_refused_with_a_sentence() -> None:
         untrained("model")
     with pytest.raises(InputError, match="condition twin-removed needs exact twins, which only the source phantom"):
         Walk(Listed([study("a")]), ["twin-removed"], ["phrases"], 0, None)
+
+
+def test_without_a_phrase_the_same_finding_is_covered_here_as_is_taken_out_of_the_twin() -> None:
+    for one in (found for found in open_source("phantom?count=12&seed=7&size=64") if found.located_findings):
+        covered = occluded_finding(one)
+        removed = find_probe("twin-removed").ask(one, None, Setting())
+        assert (covered is None) == (removed is None)
+        if covered is None or removed is None:
+            continue
+        assert [*covered.findings] == [removed.alter.finding]
+        asked = find_probe("occlude-target").ask(one, None, Setting())
+        assert asked.phrase is None
+        pixels = covered.mask.pixels
+        assert not ((asked.alter(one.image) != one.image) & ~pixels).any()
+
+
+def test_phrases_about_one_finding_are_covered_together() -> None:
+    one = study("a", Box(0.6, 0.5, 0.7, 0.6))
+    other = Phrase("another effusion", (Box(0.1, 0.6, 0.2, 0.8),), findings=EFFUSION)
+    both = occluded_finding(replace(one, phrases=(*one.phrases, other)))
+    assert both is not None
+    assert set(both.boxes) == {*one.phrases[0].boxes, *other.boxes}

@@ -17,7 +17,7 @@ from rightlung.probes.exchange import Owner
 from rightlung.probes.images import NoiseImage, occlusion
 from rightlung.probes.probe import Ask, Probe, Probed, Setting
 from rightlung.probes.synthetic import Condition, conditions_of, synthetic_sentence
-from rightlung.probes.twins import TWIN, TwinImage, changed_finding
+from rightlung.probes.twins import TWIN, TwinImage, changed_finding, occluded_finding
 
 
 def sides_swapped(phrase: Phrase) -> Phrase | None:
@@ -108,7 +108,8 @@ def _all(study: Study) -> dict[str, Polarity]:
 
 def _occluded(elsewhere: bool) -> Ask:
     def ask(study: Study, phrase: Phrase | None, setting: Setting) -> Probed | None:
-        found = None if phrase is None else occlusion(study, phrase, setting.seed, elsewhere)
+        covered = occluded_finding(study) if phrase is None else phrase
+        found = None if covered is None else occlusion(study, covered, setting.seed, elsewhere)
         return None if found is None else Probed(phrase, study.id, found)
 
     return ask
