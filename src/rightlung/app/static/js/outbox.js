@@ -1,0 +1,107 @@
+// Keeps what the reader saved until the server has confirmed it: across a lost store, a killed server and a closed tab.
+
+import { ApiError, call, newKey } from "./api.js";
+
+const LONGEST_WAIT = 15;
+
+/** Saves in order. Events: `change` (count waiting), `saved` and `refused` ({entry, result | error}). */
+class Outbox extends EventTarget {
+  #waiting = [];
+  #timer = null;
+  #busy = false;
+  #tries = 0;
+  #name = "";
+  persistent = true;
+
+  /** Take up what an earlier visit left behind. */
+  open(user) {
+    this.#name = `rightlung.outbox.${user}`;
+    try {
+      this.#waiting = JSON.parse(localStorage.getItem(this.#name) ?? "[]");
+    } catch { this.#waiting = []; }
+    this.#changed();
+    this.send();
+  }
+
+  get waiting() { return this.#waiting; }
+
+  /** Save a body at a path. A newer body for the same path replaces one that still waits. */
+  put(method, path, body, about = {}) {
+    const earlier = this.#waiting.find((entry) => entry.path === path && entry.method === method && method === "PUT");
+    const entry = { method, path, body: { ...body, key: newKey() }, about, tried: [] };
+    if (earlier) {
+      entry.tried = [...earlier.tried, earlier.body];
+      this.#waiting = this.#waiting.filter((other) => other !== earlier);
+    }
+    this.#waiting.push(entry);
+    this.#changed();
+    return this.send();
+  }
+
+  /** Take back the newest entry that is not being sent; null if there is none. */
+  takeBack() {
+    if (!this.#waiting.length || (this.#busy && this.#waiting.length === 1)) return null;
+    const entry = this.#waiting.pop();
+    this.#changed();
+    return entry;
+  }
+
+  /** Send what waits, now; on failure try again later. */
+  async send() {
+    if (this.#busy) return;
+    this.#busy = true;
+    clearTimeout(this.#timer);
+    while (this.#waiting.length) {
+      const entry = this.#waiting[0];
+      try {
+        const result = await call(entry.method, entry.path, entry.body);
+        this.#settle(entry, "saved", { result });
+        this.#tries = 0;
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        if (error.code === "conflict" && ownEarlier(entry, error.current)) { // saved, but the answer was lost on the way
+          entry.body = { ...entry.body, version: error.current.version, key: newKey() };
+          entry.tried = [];
+          continue;
+        }
+        if (!error.passing && error.status !== 401) { this.#settle(entry, "refused", { error }); continue; }
+        const wait = error.wait || Math.min(2 ** this.#tries++, LONGEST_WAIT);
+        this.#timer = setTimeout(() => this.send(), 1000 * wait);
+        break;
+      }
+    }
+    this.#busy = false;
+    this.#changed();
+  }
+
+  #settle(entry, kind, detail) {
+    this.#waiting = this.#waiting.filter((other) => other !== entry);
+    this.#changed();
+    this.dispatchEvent(new CustomEvent(kind, { detail: { entry, ...detail } }));
+  }
+
+  #changed() {
+    try {
+      localStorage.setItem(this.#name, JSON.stringify(this.#waiting));
+      this.persistent = true;
+    } catch { this.persistent = false; } // a private window: kept until the tab is closed
+    this.dispatchEvent(new CustomEvent("change", { detail: this.#waiting.length }));
+  }
+}
+
+const RATINGS = ["recall", "precision", "intuitiveness"];
+const ownEarlier = (entry, current) => Boolean(current) && entry.tried.some((body) => RATINGS.every((name) => body[name] === current[name]));
+
+export const outbox = new Outbox();
+
+/** Keep a banner up to date that says what waits, and warn before closing a tab that alone holds answers. */
+export function showOutbox(banner) {
+  outbox.addEventListener("change", () => {
+    const count = outbox.waiting.length;
+    const where = outbox.persistent ? "They are kept in this browser" : "They are kept in this tab: do not close it";
+    banner.textContent = count ? `${count} not saved yet. ${where} and will be saved when the store is back.` : "";
+    banner.hidden = !count;
+  });
+  window.addEventListener("beforeunload", (event) => { if (outbox.waiting.length && !outbox.persistent) event.preventDefault(); });
+  window.addEventListener("online", () => outbox.send());
+}
