@@ -20,6 +20,7 @@ from rightlung.probes import (
     find_probe,
     register_probe,
 )
+from rightlung.probes.interventions import INTERVENTIONS
 from rightlung.probes.registry import swapped_sentence, synthetic_of
 from rightlung.probes.synthetic import conditions_of
 
@@ -61,7 +62,8 @@ def test_a_question_without_words_is_asked_as_it_is_or_about_another_image_and_w
     asked = {probe.name: probe.ask(STUDY, None, setting) for probe in PROBES.values()}
     assert asked.pop("none") == Probed(None, "a")
     assert asked.pop("exchange-image") == Probed(None, "b")
-    of_images = {name: asked.pop(name) for name in ("noise-image", "mean-image", "untrained")}
+    of_images = {name: asked.pop(name) for name in ("noise-image", "mean-image", "mirror-image", "untrained")}
+    of_images |= {name: asked.pop(name) for name in INTERVENTIONS}
     assert all(one.phrase is None and one.image_of == "a" for one in of_images.values())
     assert len(asked) > 4
     assert set(asked.values()) == {None}

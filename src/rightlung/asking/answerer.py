@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from rightlung.core.checks import check_text
 from rightlung.core.errors import is_out_of_memory
 from rightlung.explain.boxes import BoxRule
 from rightlung.lexicon import label_set
-from rightlung.models.base import BlindGrounder, Embedder, Grounder, KnowsFindings, RegionGrounder
+from rightlung.models.base import BlindGrounder, Embedder, Grounder, Intervenable, KnowsFindings, RegionGrounder
 from rightlung.models.untrained import untrained
 
 GIVE_UP_AFTER = 20
@@ -67,7 +67,7 @@ class Answerer:
         self._calls = calls_of(model, boxes, self.findings, embeddings, method)
         self._blind = isinstance(model, BlindGrounder) and not isinstance(model, Grounder | RegionGrounder)
         self._options = (boxes, findings, embeddings, method)
-        self._untrained: Answerer | None = None
+        self._variants: dict[str, Answerer] = {}
         self.answered_before = False
         """Whether the model is known to work, so that failures of the first questions do not stop the run."""
         self._fitting = self._too_large = 0
@@ -95,9 +95,18 @@ class Answerer:
 
     def untrained(self, seed: int) -> Answerer:
         """Return an answerer for the model with random weights, made once."""
-        if self._untrained is None:
-            self._untrained = Answerer(untrained(self.model, seed), self._asked_for, *self._options)
-        return self._untrained
+        return self._variant("untrained", lambda: untrained(self.model, seed))
+
+    def intervened(self, name: str) -> Answerer:
+        """Return an answerer for the model with an intervention (`rightlung.probes.interventions`), made once."""
+        if not isinstance(self.model, Intervenable) or name not in self.model.interventions:
+            raise InputError(f"{type(self.model).__name__} has no part that {name} changes: leave out this condition")
+        return self._variant(name, lambda: self.model.intervened(name))
+
+    def _variant(self, name: str, make: Callable[[], object]) -> Answerer:
+        if name not in self._variants:
+            self._variants[name] = Answerer(make(), self._asked_for, *self._options)
+        return self._variants[name]
 
     @property
     def needs_images(self) -> bool:

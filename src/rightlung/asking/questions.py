@@ -61,6 +61,8 @@ class Question:
     """A change of the pixels."""
     untrained: bool = False
     """Whether the model with random weights is asked."""
+    intervention: str = ""
+    """What is changed inside the model (`rightlung.probes.interventions`)."""
 
 
 def questions(
@@ -147,7 +149,8 @@ class Walk:
                 if key not in done and (probed := probe.ask(study, phrase, setting)) is not None:
                     words = None if probed.phrase is None else probed.phrase.without_target()
                     query = Query(None if words is None else words.text, box)
-                    yield Question(key, query, words, patient, probed.image_of, probed.alter, probe.untrained)
+                    changed = probed.image_of, probed.alter, probe.untrained, probe.intervention
+                    yield Question(key, query, words, patient, *changed)
 
     def _named_queries(self, study: Study) -> Iterator[tuple[str, Phrase | None, Box | None]]:
         if "phrases" in self.queries:

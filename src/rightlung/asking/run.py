@@ -78,6 +78,8 @@ def ask(
     walk = Walk(source, conditions, answerer.chosen(queries), seed, limit, only)
     if any(probe.untrained for probe in walk.probes):
         answerer.untrained(seed)  # an error before anything is asked
+    for changed in filter(None, (probe.intervention for probe in walk.probes)):
+        answerer.intervened(changed)
     name = model_name or str(getattr(model, "name", None) or type(model).__name__)
     notes: dict[str, Any] = {
         "made_by": f"rightlung {__version__}",
@@ -258,12 +260,12 @@ class _Run:
                 yield row
 
     def _answered(self, batch: Sequence[ImageQuestion]) -> Iterator[tuple[ImageQuestion, Any]]:
-        """Yield the questions with the answers of the model, or of the model with random weights."""
-        for untrained in (False, True):
-            some = [one for one in batch if one.question.untrained == untrained]
-            if some:
-                answerer = self.answerer.untrained(self.walk.seed) if untrained else self.answerer
-                yield from zip(some, answerer.answers(*map(list, zip(*some, strict=True))), strict=True)
+        """Yield the questions with the answers of the model, of that with random weights, or under an intervention."""
+        for untrained, changed in dict.fromkeys((one.question.untrained, one.question.intervention) for one in batch):
+            some = [one for one in batch if (one.question.untrained, one.question.intervention) == (untrained, changed)]
+            answerer = self.answerer.untrained(self.walk.seed) if untrained else self.answerer
+            answerer = self.answerer.intervened(changed) if changed else answerer
+            yield from zip(some, answerer.answers(*map(list, zip(*some, strict=True))), strict=True)
 
     def _release(self) -> Iterator[Prediction]:
         held, self.held = self.held, []

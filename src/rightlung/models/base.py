@@ -108,6 +108,37 @@ class Reporter(Protocol):
 
 
 @runtime_checkable
+class Intervenable(Protocol):
+    """Answers from several sources, and can be asked with one of them changed."""
+
+    @property
+    def interventions(self) -> tuple[str, ...]:
+        """Names of `rightlung.probes.interventions` that change something in the model."""
+
+    def intervened(self, name: str) -> object:
+        """Return a copy of the model with one of these changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordSources:
+    """What the words of a kind in a report were written from: shares of attention, which add up to one."""
+
+    words: str  # "finding", "side" or "other"
+    image: float
+    symptoms: float  # what a classifier saw in the image
+    text: float  # the words before
+    count: int  # number of words
+
+
+@runtime_checkable
+class TracesWords(Protocol):
+    """Tells what the words of its reports were written from."""
+
+    def word_sources(self, images: Sequence[Image]) -> list[list[WordSources]]:
+        """Return the shares by kind of word of the report of each image."""
+
+
+@runtime_checkable
 class Embedder(Protocol):
     """Returns one vector for each image or text, ``(n, dimension)`` float32."""
 

@@ -38,6 +38,11 @@ class NoiseImage:
         return chance.random(image.shape, dtype=np.float32)
 
 
+def mirrored(image: Image) -> Image:
+    """Return the image with left and right exchanged."""
+    return np.ascontiguousarray(image[:, ::-1])
+
+
 @dataclass(frozen=True, eq=False)
 class MeanImage:
     """The average of several images, of the size of the one that it replaces."""

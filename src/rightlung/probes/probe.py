@@ -77,6 +77,8 @@ class Probe:
     """Whether it uses findings or images of the neighbouring studies."""
     untrained: bool = False
     """Whether the model is asked with random weights (`rightlung.models.untrained`)."""
+    intervention: str = ""
+    """What is changed inside the model: a name of `rightlung.probes.interventions`."""
 
     def __post_init__(self) -> None:
         check_text(self.name, "a probe's name")

@@ -14,7 +14,8 @@ from rightlung.core.registry import Registry
 from rightlung.lexicon import REGIONS, swap_sides
 from rightlung.lexicon.wordkeys import findings_about
 from rightlung.probes.exchange import Owner
-from rightlung.probes.images import NoiseImage, occlusion
+from rightlung.probes.images import NoiseImage, mirrored, occlusion
+from rightlung.probes.interventions import INTERVENTIONS
 from rightlung.probes.probe import Ask, Probe, Probed, Setting
 from rightlung.probes.synthetic import Condition, conditions_of, synthetic_sentence
 from rightlung.probes.twins import TWIN, TwinImage, changed_finding, occluded_finding
@@ -124,6 +125,10 @@ def _twin(change: str) -> Probe:
     return Probe(f"{TWIN}{change}", f"the same patient with the finding {how} (phantom only)", ask)
 
 
+def _intervention(name: str) -> Probe:
+    return Probe(name, INTERVENTIONS[name], lambda study, phrase, setting: Probed(phrase, study.id), intervention=name)
+
+
 PROBES = Registry("condition", (
     Probe("none", "the unchanged question", lambda study, phrase, setting: Probed(phrase, study.id)),
     Probe("swap-sides", "left and right swapped in the words",
@@ -141,6 +146,8 @@ PROBES = Registry("condition", (
           lambda study, phrase, setting: Probed(phrase, study.id, NoiseImage(setting.seed, study.id))),
     Probe("mean-image", "the average of neighbouring images instead of the image",
           lambda study, phrase, setting: Probed(phrase, study.id, setting.mean_image), needs_neighbours=True),
+    Probe("mirror-image", "the mirrored image, and the same words",
+          lambda study, phrase, setting: Probed(phrase, study.id, mirrored)),
     Probe("nonsense-prompt", "random letters instead of the words",
           _with_words(lambda study, phrase, setting: nonsense_of(phrase, setting, study))),
     Probe("empty-prompt", "a full stop instead of the words",
@@ -150,5 +157,6 @@ PROBES = Registry("condition", (
     Probe("occlude-target", "the target covered", _occluded(elsewhere=False)),
     Probe("occlude-elsewhere", "an equal area covered that touches no part of the target", _occluded(elsewhere=True)),
     *map(_twin, ("removed", "moved", "worse")),
+    *map(_intervention, INTERVENTIONS),
 ))  # fmt: skip
 register_probe, find_probe = PROBES.register, PROBES.find

@@ -90,6 +90,7 @@ class ReportDecoder(nn.Module):
         self.text = None if text_size is None else nn.Linear(text_size, size)
         self.head = nn.Linear(size, vocabulary)
         self.dropout = nn.Dropout(config.dropout)
+        self.without_words = False  # W is zero: an intervention
 
     def memory(self, levels: Sequence[Tensor], symptoms: Tensor | None) -> Memory:
         """Prepare the outputs (n, p, d) of the encoder's layers, and symptoms (n, k, d), for writing."""
@@ -104,7 +105,7 @@ class ReportDecoder(nn.Module):
         """Return W (n, t, d) for the text refiner's states (n, t, hidden)."""
         assert self.text is not None
         projected: Tensor = self.text(words)
-        return projected
+        return torch.zeros_like(projected) if self.without_words else projected
 
     def forward(
         self, ids: Tensor, memory: Memory, words: Tensor | None, cache: Any = None, done: int = 0,

@@ -18,7 +18,8 @@ from rightlung.core import Extent, Heatmap, Report, Sentence
 from rightlung.explain import BoxRule, boxes_of
 from rightlung.lexicon.labeller import read_sentence
 from rightlung.lexicon.rules import entity_spans
-from rightlung.models.fita.vocabulary import FULL_STOP, readable, sentences_of
+from rightlung.models.base import WordSources
+from rightlung.models.fita.vocabulary import FULL_STOP, SIDES, readable, sentences_of
 
 NOTHING_WRITTEN = "No report was generated."
 BOXES = BoxRule(score="mean")
@@ -37,6 +38,28 @@ def finding_words(words: Sequence[str]) -> list[int]:
     spans = entity_spans(text)
     found = [place for place, begin in enumerate(begins) if any(first <= begin < last for first, last in spans)]
     return found or [place for place, word in enumerate(words) if word != FULL_STOP] or [0]
+
+
+def kinds_of_words(words: Sequence[str]) -> list[str]:
+    """Return whether each word names a side, a finding (or a structure or region), or something else.
+
+    >>> kinds_of_words("small left pleural effusion .".split())
+    ['other', 'side', 'finding', 'finding', 'other']
+    """
+    named = set(finding_words(words)) if entity_spans(" ".join(words)) else set()
+    return ["side" if word in SIDES else "finding" if place in named else "other" for place, word in enumerate(words)]
+
+
+def word_sources(words: Sequence[str], attention: Tensor, patches: int, symptoms: int) -> list[WordSources]:
+    """Return the shares of the attention (t, p + k + t) of a report's words on each source, by kind of word."""
+    kinds = kinds_of_words(words)
+    image, seen = attention[:, :patches].sum(-1), attention[:, patches : patches + symptoms].sum(-1)
+    found = []
+    for kind in dict.fromkeys(kinds):
+        own = [place for place, one in enumerate(kinds) if one == kind]
+        shares = [float(part[own].float().mean()) for part in (image, seen, 1 - image - seen)]
+        found.append(WordSources(kind, shares[0], shares[1], shares[2], len(own)))
+    return found
 
 
 def attention_map(attention: Tensor, patches: int, saliency: Tensor | None) -> tuple[Tensor, float]:

@@ -6,7 +6,9 @@ causal text refiner, sided triplets, and a map for every sentence.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -17,19 +19,31 @@ from torch.nn.functional import normalize
 
 from rightlung.core import Extent, Grounding, Image, Report
 from rightlung.core.checks import check_text
-from rightlung.core.errors import InputError
+from rightlung.core.errors import InputError, check_known
 from rightlung.explain import boxes_of
-from rightlung.models.base import Similarities
+from rightlung.models.base import Similarities, WordSources
 from rightlung.models.encoders.tokenizer import Tokens
 from rightlung.models.fita.decoder import Memory
 from rightlung.models.fita.losses import CLASSES
-from rightlung.models.fita.maps import BOXES, as_heatmap, attention_map, finding_words, grounded_report
+from rightlung.models.fita.maps import BOXES, as_heatmap, attention_map, finding_words, grounded_report, word_sources
 from rightlung.models.fita.network import Encoded, FitaNetwork
 from rightlung.models.fita.writing import write
 from rightlung.models.inputs import Images, Phrases, as_images, as_list, as_pairs, pairs_by_image, phrase_texts
 from rightlung.models.preprocessing import letterbox_batches
+from rightlung.probes.interventions import INTERVENTIONS
 
 IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE = 16, 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Written:
+    """The words (t) of a report, their log-probabilities (t or more), the distiller's attention, and the saliency."""
+
+    words: list[str]
+    scores: Tensor
+    attention: Tensor
+    saliency: Tensor | None
+    extent: Extent
 
 
 class Fita(FitaNetwork):
@@ -43,22 +57,54 @@ class Fita(FitaNetwork):
         Each sentence has a map, and boxes if it says that a finding is present. One that ``max_words`` cuts is left
         out.
         """
-        arrays = as_images(images)
+        return [
+            grounded_report(one.words, one.scores, one.attention, one.saliency, self.grid, one.extent)
+            for one in self._written(as_images(images), seeds, temperature)
+        ]
+
+    def word_sources(self, images: Images) -> list[list[WordSources]]:
+        """Return what each kind of word of the reports was written from: shares of the distiller's attention."""
+        patches, symptoms = self.grid[0] * self.grid[1], 0 if self.graph is None else len(self.config.symptoms)
+        return [
+            word_sources(one.words, one.attention[: len(one.words)], patches, symptoms)
+            for one in self._written(as_images(images))
+        ]
+
+    @property
+    def interventions(self) -> tuple[str, ...]:
+        """The parts that can be changed in the model as it is configured."""
+        kept = {
+            "saliency": self.image_refiner is not None and self.config.saliency != "none",
+            "symptoms": self.graph is not None,
+            "text": self.text_refiner is not None,
+        }
+        return tuple(name for name in INTERVENTIONS if kept[name.partition("-")[0]])
+
+    def intervened(self, name: str) -> Fita:
+        """Return a copy of the model whose saliency, symptoms or text features are changed."""
+        check_known("intervention", name, self.interventions)
+        made = copy.deepcopy(self)
+        made.intervention = name
+        made.decoder.without_words = name == "text-zeros"
+        return made
+
+    def _written(
+        self, arrays: Sequence[Image], seeds: Sequence[int] | None = None, temperature: float = 1.0
+    ) -> Iterator[Written]:
+        """Yield what is written about each image, and what it was written from."""
         if seeds is not None and len(seeds) != len(arrays):
             raise InputError(f"sampling needs one seed for each image; got {len(seeds)} for {len(arrays)} images")
-        reports: list[Report] = []
+        done = 0
         with self.eval_mode():
             for encoded, extents in self._encoded(arrays):
-                memory, done = self.memory(encoded), len(reports)
+                memory, writing = self.memory(encoded), self.config.writing
                 own = None if seeds is None else seeds[done : done + len(extents)]
-                writing = self.config.writing
                 ids = write(self.decoder, self.text_refiner, memory, self.tokenizer, writing, own, temperature)
-                written = [self.tokenizer.words(row) for row in ids.tolist()]
                 scores, attention = self._followed(ids, memory)
-                for row, (words, extent) in enumerate(zip(written, extents, strict=True)):
+                for row, (words, extent) in enumerate(zip(ids.tolist(), extents, strict=True)):
                     saliency = self._saliency(encoded, row)
-                    reports.append(grounded_report(words, scores[row], attention[row], saliency, self.grid, extent))
-        return reports
+                    yield Written(self.tokenizer.words(words), scores[row], attention[row], saliency, extent)
+                done += len(extents)
 
     def ground(self, images: Images, phrases: Phrases) -> list[Grounding]:
         """Return the map of each phrase in its image, as if the model had written it: that of its finding words."""

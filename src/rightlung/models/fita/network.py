@@ -22,6 +22,7 @@ from rightlung.models.findings import FindingColumns
 from rightlung.models.fita.config import REPORT_LOSSES, TEXT_LOSSES, FitaConfig
 from rightlung.models.fita.decoder import Memory, ReportDecoder
 from rightlung.models.fita.encoder import RegionEncoder
+from rightlung.models.fita.interventions import changed_prior
 from rightlung.models.fita.losses import (
     alignment_loss,
     classification_loss,
@@ -80,6 +81,7 @@ class FitaNetwork(ConfiguredTextModel):
         self.text_losses = TextLosses(text, self.tokenizer)
         self.columns = FindingColumns([finding(name).name for name in OBSERVATIONS])
         self.observe = Observer(self.config, self.grid)
+        self.intervention = ""
         self._freeze()
 
     @classmethod
@@ -189,7 +191,7 @@ class FitaNetwork(ConfiguredTextModel):
         levels = self.encoder(self.image_encoder.patches(images).flatten(2).transpose(1, 2))
         if self.graph is None:
             return Encoded(levels, None, None)
-        prior = prior or self.observe(self.classifier, images)
+        prior = changed_prior(prior or self.observe(self.classifier, images), self.intervention, self.grid)
         symptoms = self.graph(prior.probabilities)
         if self.image_refiner is not None:
             symptoms = self.image_refiner(symptoms, levels[-1], prior.saliency)
