@@ -80,6 +80,12 @@ REGIONS: Mapping[str, Region] = FrozenMapping(build_regions(read_data(_FILE)))
 IMAGENOME_REGIONS: tuple[str, ...] = tuple(name for name, found in REGIONS.items() if not found.parts)
 """The 29 regions of Chest ImaGenome, in its order."""
 
+STRUCTURES: tuple[str, ...] = (
+    *(f"{side} {zone} lung zone" for side in ("right", "left") for zone in ("upper", "mid", "lower")),
+    "cardiac silhouette", "mediastinum", "right hemidiaphragm", "left hemidiaphragm", "right clavicle", "left clavicle",
+)  # fmt: skip
+"""The regions that are outlined, not only boxed: the three zones of a lung are disjoint and together the lung."""
+
 PAIRED_REGIONS: tuple[str, ...] = tuple(name for name, found in REGIONS.items() if found.parts)
 """The 5 regions that ChEX adds, each a left and a right region together."""
 

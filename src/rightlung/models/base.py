@@ -92,6 +92,14 @@ class Detector(Protocol):
 
 
 @runtime_checkable
+class RegionFinder(Protocol):
+    """Finds anatomical regions."""
+
+    def regions(self, images: Sequence[Image]) -> list[dict[str, ScoredBox]]:
+        """Return the box of each region that an image shows by name; the score is the confidence, 0 to 1."""
+
+
+@runtime_checkable
 class Describer(Protocol):
     """Describes in words what a text, a box or both ask for."""
 

@@ -20,6 +20,7 @@ from rightlung.core.errors import unknown_name
 ENTRY_POINTS = "rightlung.models"
 BUILT_IN = {
     "adpd": "rightlung.models.adpd:Adpd",
+    "anatomy": "rightlung.models.anatomy:AnatomyModel",
     "chex": "rightlung.models.chex:Chex",
     "classifier": "rightlung.models.classifier:Classifier",
     "clip": "rightlung.models.clip:Clip",

@@ -43,6 +43,7 @@ ABILITIES: dict[str, type] = {
     "ground-regions": base.RegionGrounder,
     "classify": base.FindingClassifier,
     "detect": base.Detector,
+    "regions": base.RegionFinder,
     "describe": base.Describer,
     "report": base.Reporter,
     "embed": base.Embedder,
