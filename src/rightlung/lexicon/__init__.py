@@ -24,7 +24,7 @@ from rightlung.lexicon.sentences import split_sentences
 
 __all__ = [
     "FINDINGS", "IMAGENOME_REGIONS", "LABEL_SETS", "PAIRED_REGIONS", "REGIONS", "STRUCTURES", "Finding", "LabelMap",
-    "LabelSet", "Region", "ReportSection", "ancestors", "canonical_finding", "descendants", "find", "find_sections", "finding",
-    "label_map", "label_set", "mirror_phrase", "mirror_region", "negative_prompts", "positive_prompts", "prompt",
-    "region", "report_sections", "side_of", "sides_in", "split_sentences", "swap_sides",
+    "LabelSet", "Region", "ReportSection", "ancestors", "canonical_finding", "descendants", "find", "find_sections",
+    "finding", "label_map", "label_set", "mirror_phrase", "mirror_region", "negative_prompts", "positive_prompts",
+    "prompt", "region", "report_sections", "side_of", "sides_in", "split_sentences", "swap_sides",
 ]  # fmt: skip

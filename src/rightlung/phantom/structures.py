@@ -1,7 +1,8 @@
 """Masks of anatomical structures of phantom studies, from the outlines that the image is drawn with.
 
-The renderer keeps only the masks of lungs and heart. These are computed again from the scene, so they cost nothing where
-they are not used. Like the lungs' masks, they show the anatomy and not its opacities: a lung under an effusion is whole.
+The renderer keeps only the masks of lungs and heart. These are computed again from the scene, so they cost nothing
+where they are not used. Like the lungs' masks, they show the anatomy, not its opacities: a lung under an effusion is
+whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the anatomy model learns from: outlines, boxes, the IoU of its own boxes, and images that were spoilt on purpose."""
+"""What the anatomy model learns from: outlines, boxes, the IoU of its own boxes, and images spoilt on purpose."""
 
 from __future__ import annotations
 
@@ -85,4 +85,5 @@ def _noise(image: Tensor, generator: torch.Generator, draw: int) -> Tensor:
     frequency = torch.hypot(torch.fft.fftfreq(size)[:, None], torch.fft.rfftfreq(size)[None]).clamp_min(1 / size)
     spectrum = torch.fft.rfft2(torch.randn(size, size, generator=generator)) / frequency ** (draw % 301 / 100)
     noise = torch.fft.irfft2(spectrum, s=(size, size))
-    return ((noise - noise.min()) / (noise.max() - noise.min()).clamp_min(1e-6))[None].to(image)
+    scaled: Tensor = (noise - noise.min()) / (noise.max() - noise.min()).clamp_min(1e-6)
+    return scaled[None].to(image)

@@ -121,8 +121,8 @@ def _at_size(logits: Tensor, extent: Extent, shape: tuple[int, ...]) -> NDArray[
     x0, y0, x1, y1 = extent.as_tuple()
     across, down = ((torch.arange(n, device=logits.device) + 0.5) / n for n in (shape[1], shape[0]))
     x, y = 2 * (across - x0) / (x1 - x0) - 1, 2 * (down - y0) / (y1 - y0) - 1
-    grid = torch.stack(torch.broadcast_tensors(x[None, :], y[:, None]), dim=-1)[None]
-    sampled: NDArray[np.float32] = grid_sample(
-        logits[None].float(), grid, "bilinear", "border", align_corners=False
-    )[0].cpu().numpy()
+    grid = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)[None]
+    sampled: NDArray[np.float32] = (
+        grid_sample(logits[None].float(), grid, "bilinear", "border", align_corners=False)[0].cpu().numpy()
+    )
     return sampled

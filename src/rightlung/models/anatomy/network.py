@@ -1,4 +1,4 @@
-"""The network of the anatomy model: a U-Net (Ronneberger et al., MICCAI 2015) that adds levels up instead of joining them.
+"""The network of the anatomy model: a U-Net (Ronneberger et al., MICCAI 2015) whose levels are added, not joined.
 
 Outlines are logits at half of the image's resolution. The two corners of a box are the centres of mass of two heatmaps
 at a quarter of it (integral regression, Sun et al., ECCV 2018), so a box moves with the image and needs few weights.
