@@ -49,7 +49,8 @@ def test_an_oracle_follows_swapped_words_and_abstains_where_there_is_nothing(ora
 def test_a_mirrored_oracle_is_never_on_the_findings_side(tmp_path: Path) -> None:
     result = audited(tmp_path, Cards(40), lambda *asked: true_map(*asked).mirrored()).result
     assert [result["sides"][name]["model"]["estimate"] for name in ("named", "from_image")] == [0.0, 0.0]
-    assert "is worse than the image-blind prior" in result["summary"][3]
+    assert "left and right are exchanged" in result["warnings"][0]
+    assert "is worse than the image-blind prior" in result["summary"][4]
 
 
 def test_the_prior_as_a_model_shows_no_difference_from_the_prior(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.audit.asked import asked_warnings
 from rightlung.audit.checklist import checklist
+from rightlung.audit.coordinates import coordinate_mistakes
 from rightlung.audit.gallery import galleries
 from rightlung.audit.page import make_page
 from rightlung.audit.subgroups import add_persons, subgroup_sentence, subgroup_tables, subgroups
@@ -127,6 +128,7 @@ def audit(
         table, prior_table = _measured(opened, targets, protocol, known, progress)
         _check_some_answer(opened, table)
         warnings = asked_warnings(table)
+        warnings += [one.sentence for one in coordinate_mistakes(opened, targets, studies)]
         progress("computing intervals", 0, 1)
         tables = {"model": table} | ({} if prior_table is None else {"prior": prior_table})
         measured = Measured.of(tables, complete=False)

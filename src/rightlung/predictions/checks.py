@@ -133,7 +133,9 @@ def _box(corners: Sequence[float | None] | None) -> str | None:
         x0, y0, x1, y1 = corners
         if 0 <= x0 < x1 <= 1 and 0 <= y0 < y1 <= 1 and (x1 - x0) * (y1 - y0) > 0:  # type: ignore[operator]
             return None
-    return _refusal(Box.from_sequence, corners)
+    refusal = _refusal(Box.from_sequence, corners)
+    in_pixels = max((one for one in corners if isinstance(one, int | float)), default=0.0) > 1.5
+    return f"{refusal}; it looks like pixels or a scale of 0–1000" if refusal and in_pixels else refusal
 
 
 def _scored_box(box: dict[str, Any] | None) -> str | None:
