@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .NOTPARALLEL:
-.PHONY: demo test lint format bench clean help
+.PHONY: demo serve test lint format bench clean help
 
 help: ## List these targets.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -26,6 +26,13 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt hatch_build.py $(w
 	@echo 'installing into $(VENV) with what the tests need (a minute or two the first time)'
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.core
+
+$(VENV)/.serve: $(VENV)/.core
+	$(PIP) --editable '.[serve]'
+	touch $@
+
+serve: $(VENV)/.serve ## Open the reading room on http://127.0.0.1:8800.
+	$(BIN)/rightlung serve
 
 demo: $(VENV)/.core ## Run the demonstration; writes demo-output/.
 	$(BIN)/rightlung demo --out demo-output

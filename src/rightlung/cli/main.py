@@ -51,6 +51,7 @@ from rightlung.cli.options import (
 )
 from rightlung.cli.output import Exit, say
 from rightlung.cli.reproduce import reproduce
+from rightlung.cli.serve import serve_app
 from rightlung.cli.train import train
 from rightlung.core.errors import InputError, OutputError
 
@@ -86,6 +87,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="Summarise, draw and check data sources.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(judgements_app, name="judgements")
+app.add_typer(serve_app, name="serve")
 
 
 def _version(wanted: bool) -> None:

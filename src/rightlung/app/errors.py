@@ -1,0 +1,101 @@
+"""Errors of the service in one form: ``{"error": {"code", "message", "field"}}``, one sentence for people."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+from rightlung.core.errors import InputError
+
+log = logging.getLogger("rightlung.app")
+STORE_GONE = "the store does not answer; keep the answer and try again"
+
+
+class AppError(Exception):
+    """An answer with an error status; ``more`` goes next to the error, ``headers`` into the response."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        field: str | None = None,
+        *,
+        retry_after: int | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.field, self.more = status, code, message, field, more
+        self.retry_after = retry_after
+
+    def response(self) -> JSONResponse:
+        """Return the JSON response."""
+        error = {"code": self.code, "message": self.message, "field": self.field}
+        headers = None if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        return JSONResponse({"error": error, **self.more}, self.status, headers)
+
+
+def store_gone() -> AppError:
+    """Return the error of a database that is locked or gone."""
+    return AppError(503, "store-unavailable", STORE_GONE, retry_after=2)
+
+
+def not_found(what: str, code: str = "not-found") -> AppError:
+    """Return the error of something that is not there, or not for this user."""
+    return AppError(404, code, f"there is no {what}")
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Answer every error in the common form. Messages of unknown errors are not logged: they may name patients."""
+
+    @app.exception_handler(AppError)
+    def _known(request: Request, error: AppError) -> JSONResponse:
+        return error.response()
+
+    @app.exception_handler(InputError)
+    def _input(request: Request, error: InputError) -> JSONResponse:
+        return AppError(422, "invalid", str(error)).response()
+
+    @app.exception_handler(RequestValidationError)
+    def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            return AppError(400, "bad-json", "the body of the request is not JSON").response()
+        place = [str(part) for part in first["loc"] if part not in ("body", "query", "path", "header")]
+        message = f"{'.'.join(place) or 'the body'}: {first['msg'].removeprefix('Value error, ')}"
+        return AppError(422, "invalid", message, ".".join(place) or None).response()
+
+    @app.exception_handler(HTTPException)
+    def _http(request: Request, error: HTTPException) -> JSONResponse:
+        codes = {404: "not-found", 405: "not-allowed", 400: "bad-json"}
+        response = AppError(error.status_code, codes.get(error.status_code, "invalid"), str(error.detail)).response()
+        response.headers.update(error.headers or {})
+        return response
+
+    @app.exception_handler(SQLAlchemyError)
+    def _store(request: Request, error: SQLAlchemyError) -> JSONResponse:
+        if isinstance(error, DBAPIError | PoolTimeout):
+            log.error("store: %s", type(error).__name__)
+            return store_gone().response()
+        return _bug(request, error)
+
+    @app.exception_handler(Exception)
+    def _bug(request: Request, error: Exception) -> JSONResponse:
+        log.error("bug: %s at %s", type(error).__name__, place_of(error))
+        return AppError(500, "bug", "an error in the service; its log has the place").response()
+
+
+def place_of(error: BaseException) -> str:
+    """Return file and line of an error, without its message, which may hold what a patient's file said."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "rightlung" in frame.filename] or frames
+    return ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in own[-4:]) or "unknown place"

@@ -1,0 +1,194 @@
+"""The models of the service, and questions to them through `rightlung.asking`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from rightlung.app.errors import AppError
+from rightlung.app.library import Entry
+from rightlung.app.perturbing import Perturbed, changed_image
+from rightlung.app.queue import ModelQueue
+from rightlung.app.views import boxes_json, grounding_json, map_json
+from rightlung.asking import Answerer, NoAnswer, Question
+from rightlung.cli.ground import reading_warning
+from rightlung.core import Image, Query
+from rightlung.models import base
+from rightlung.models.folder import read_card
+from rightlung.models.registry import abilities, find_folder, first_line, load, split_changes
+from rightlung.predictions import Key
+
+RANKING = "A ranking only: a higher score means a better match, but it is not a probability; nothing was calibrated."
+LAST = 4
+"""Changed images that stay in memory, so that several questions about one share the model's work on it."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A loaded model and what it can do."""
+
+    name: str
+    model: Any
+
+    @cached_property
+    def can(self) -> tuple[str, ...]:
+        """Words of `rightlung.models.registry.ABILITIES`."""
+        return abilities(self.model)
+
+    def answerer(self, method: str) -> Answerer:
+        """Return an answerer that calls one method."""
+        if method not in self._answerers:
+            made = Answerer(self.model, batch_size=8, method=method)
+            made.answered_before = True  # one unreadable image must not stop the service
+            self._answerers[method] = made
+        return self._answerers[method]
+
+    @cached_property
+    def _answerers(self) -> dict[str, Answerer]:
+        return {}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row of the list of models."""
+        folder = find_folder(split_changes(self.name)[0])
+        card = "" if folder is None else read_card(folder.path, links_within=folder.links_within)
+        licence = next((line for line in card.splitlines() if "**Licence.**" in line), "").partition("**Licence.**")[2]
+        return {
+            "name": self.name,
+            "kind": getattr(self.model, "kind", type(self.model).__name__),
+            "can": list(self.can),
+            "description": first_line(card),
+            "licence": licence.strip() or None,
+            "shipped": folder is not None and folder.path.parent.name == "shipped",
+        }
+
+
+class Shelf:
+    """The models by name. All questions pass through one queue."""
+
+    def __init__(self, names: Sequence[str], waiting: int, threads: int | None) -> None:
+        self.models = {name: ServedModel(name, load(name)) for name in dict.fromkeys(names)}
+        self.queue = ModelQueue(waiting)
+        self._images: list[tuple[tuple[Any, ...], Image]] = []
+        if threads is not None:
+            import torch
+
+            torch.set_num_threads(threads)
+
+    def find(self, name: str, ability: str | None = None) -> ServedModel:
+        """Return a model that has an ability."""
+        found = self.models.get(name)
+        if found is None:
+            raise AppError(404, "unknown-model", f"there is no model {name!r} here; there are {', '.join(self.models)}")
+        if ability is not None and ability not in found.can:
+            raise AppError(422, "invalid", f"model {name!r} cannot {ability}; it can {', '.join(found.can)}", "model")
+        return found
+
+    def ground(self, name: str, entry: Entry, text: str, change: Perturbed | None = None) -> dict[str, Any]:
+        """Return where a model sees a text in the image of a study, or in a changed one."""
+        model = self.find(name, "ground")
+        parameters = () if change is None else change.parameters
+        return self._timed(
+            ("ground", name, entry.key, parameters, text), partial(self._ground, model, entry, text, parameters)
+        )
+
+    def _ground(
+        self, model: ServedModel, entry: Entry, text: str, parameters: tuple[tuple[str, str], ...]
+    ) -> dict[str, Any]:
+        image = self._image(entry, parameters)
+        found = self._answer(model, "ground", entry, Query(text), image)["grounding"]
+        similarity = None
+        if isinstance(model.model, base.Matcher):
+            similarity = self._answer(model, "similarity", entry, Query(text), image).get("similarity_global")
+        answer = grounding_json(entry.study, text, found.heatmap, found.boxes, found.abstention)
+        if similarity is not None:
+            score = {"value": round(similarity, 5), "name": "similarity of image and text"}
+        else:
+            best = max((one.score for one in found.boxes), default=None)
+            score = {"value": None if best is None else round(best, 5), "name": "score of the best box"}
+        notes = []
+        if isinstance(model.model, base.Reader):
+            reading = model.model.reads(text)
+            read_to = None if reading.complete else len(reading.text)
+            notes = [one for one in [reading_warning(text, read_to, reading.known, reading.tokens)] if one]
+        score |= {"calibrated": False, "probability": None, "statement": RANKING}
+        return answer | {"score": score, "notes": notes}
+
+    def describe(self, name: str, entry: Entry, query: Query) -> dict[str, Any]:
+        """Return the sentence of a model for a phrase, a box, or both."""
+        model = self.find(name, "describe")
+
+        def job() -> dict[str, Any]:
+            sentences = self._answer(model, "describe", entry, query)["sentences"]
+            return {"sentence": sentences[0].text if sentences else None, "notes": []}
+
+        return self._timed(("describe", name, entry.key, query), job)
+
+    def report(self, name: str, entry: Entry) -> dict[str, Any]:
+        """Return a model's grounded report."""
+        model = self.find(name, "report")
+
+        def job() -> dict[str, Any]:
+            found = self._answer(model, "report", entry, Query())
+            sentences = [
+                {"text": one.text, "boxes": boxes_json(one.boxes), "score": one.score, "prompt": one.prompt,
+                 "map": map_json(one.heatmap)}
+                for one in found.get("sentences", ())
+            ]  # fmt: skip
+            return {"text": found["report"], "sentences": sentences}
+
+        return self._timed(("report", name, entry.key), job)
+
+    def classify(self, name: str, entry: Entry, query: Query) -> dict[str, Any]:
+        """Return the scores of findings in the image or a box, highest first."""
+        model = self.find(name, "classify")
+
+        def job() -> dict[str, Any]:
+            scores = self._answer(model, "classify", entry, query)["finding_scores"]
+            ordered = sorted(scores, key=lambda finding: -scores[finding])
+            return {"findings": [{"name": finding, "score": round(scores[finding], 5)} for finding in ordered]}
+
+        found = self._timed(("classify", name, entry.key, query), job)
+        return found | {"calibrated": False, "statement": RANKING}
+
+    def _timed(self, key: Hashable, job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        started = time.perf_counter()
+        answer, known = self.queue.ask(key, job)
+        return {**answer, "cached": known, "milliseconds": round(1e3 * (time.perf_counter() - started), 1)}
+
+    def _image(self, entry: Entry, parameters: tuple[tuple[str, str], ...]) -> Image:
+        """Return the image to show; called by the one worker only. The same object for the same image."""
+        if not parameters:
+            return entry.study.image
+        key = (entry.key, parameters)
+        for known, image in self._images:
+            if known == key:
+                return image
+        image = np.ascontiguousarray(changed_image(entry.study, dict(parameters)), dtype=np.float32)
+        self._images = [(key, image), *self._images[: LAST - 1]]
+        return image
+
+    def _answer(
+        self, model: ServedModel, method: str, entry: Entry, query: Query, image: Image | None = None
+    ) -> dict[str, Any]:
+        study = entry.study
+        phrase = next((one.without_target() for one in study.phrases if one.text == query.phrase), None)
+        question = Question(Key(study.id, "query", "none"), query, phrase, study.patient or study.id)
+        shown = study.image if image is None else image
+        answer = model.answerer(method).answers([question], [shown], [study.regions])[0]
+        if isinstance(answer, NoAnswer):
+            raise AppError(422, "invalid", f"model {model.name!r} gave no answer: {answer.reason}")
+        return answer
+
+    def forget(self, entry: Entry) -> None:
+        """Forget all answers about an image."""
+        self.queue.forget(lambda key: entry.key in key)
+        self._images = [(key, image) for key, image in self._images if key[0] != entry.key]
+
+    def close(self) -> None:
+        """Stop answering."""
+        self.queue.close()
