@@ -42,11 +42,20 @@ def without_side(text: str) -> str | None:
     """
     changed = _SIDE.sub("", _PLACE.sub("", text))
     changed = _LETTERS.sub(_spelt_out, changed)
-    changed = _ARTICLE.sub(_agreeing, " ".join(changed.split()))
+    changed = with_articles(" ".join(changed.split()))
     changed = re.sub(r"\s+([,.;:])", r"\1", changed).strip()
     if not changed or changed == text or sides_in(changed) or not re.search(r"[a-z]{3}", changed, re.IGNORECASE):
         return None
     return changed[0].upper() + changed[1:] if text[0].isupper() else changed
+
+
+def with_articles(text: str) -> str:
+    """Return a text with "a" or "an" as the following word needs it.
+
+    >>> with_articles("An small effusion")
+    'A small effusion'
+    """
+    return _ARTICLE.sub(_agreeing, text)
 
 
 def _spelt_out(match: re.Match[str]) -> str:

@@ -3,7 +3,8 @@
 The maps without and with the condition are resampled to a common grid and scaled to a mass of one. ``moved_mass`` (map
 change) is their total variation: 0 for equal maps, 1 for maps that do not overlap. ``moved_peak`` (peak displacement)
 is the distance of their peaks in fractions of the image. ``kl_random`` is the divergence from the answer to a random
-sentence on the same cells.
+sentence on the same cells. Under a condition that turns the image (`rightlung.probes.turns`), ``turned_mass`` and
+``turned_peak`` compare the map after turning it back: a map that follows the image is then equal.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rightlung.core.resampling import resampling_matrix
 from rightlung.explain.peak import peaks
 from rightlung.measuring.maps import AnswerMap, painted, symmetric_divergence
 from rightlung.predictions import Key
+from rightlung.probes.turns import TURNED, TURNS
 
 GRID = 64
 PLAIN, RANDOM = "none", "random-sentence"
@@ -74,13 +76,17 @@ class Changes(AbstractContextManager["Changes"]):
         if before is not None and after is not None:
             self._note("moved_mass", key, moved_mass(before, after))
             self._note("moved_peak", key, moved_peak(before, after))
+            if key.condition in TURNED:
+                back = TURNS[TURNED[key.condition]][1](after)
+                self._note("turned_mass", key, moved_mass(before, back))
+                self._note("turned_peak", key, moved_peak(before, back))
         if key.condition == RANDOM:
             (cells, shares), (others, other_shares) = (one.distribution(self.regions) for one in (answer, changed))
             if cells == others and shares is not None and other_shares is not None:
                 self._note("kl_random", plain, symmetric_divergence(shares, other_shares))
 
     def _note(self, name: str, key: Key, value: float) -> None:
-        self.values[name] |= dict.fromkeys(self._rows[key], value)
+        self.values.setdefault(name, {}).update(dict.fromkeys(self._rows[key], value))
 
 
 def on_common_grid(answer: AnswerMap) -> FloatMap | None:

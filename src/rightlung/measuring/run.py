@@ -112,7 +112,7 @@ def measure(
             if progress is not None:
                 progress(read)
     table = pa.concat_tables(parts) if parts else schema.empty_table()
-    for name in CHANGES:
+    for name in dict.fromkeys([*CHANGES, *changes.values]):
         column = np.full(count, np.nan)
         column[list(changes.values[name])] = list(changes.values[name].values())
         table = table.append_column(name, pa.array(column))

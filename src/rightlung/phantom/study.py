@@ -23,6 +23,7 @@ from rightlung.phantom.config import FINDING_ORDER, Part, PhantomConfig, check_p
 from rightlung.phantom.faults import Fault, paint, plant_tube, planted, report_donor, strikes, wrong_targets
 from rightlung.phantom.gaze import scan_path
 from rightlung.phantom.graph import finding_locations, lesion_regions, region_findings, scene_graph
+from rightlung.phantom.image.marks import mark_boxes
 from rightlung.phantom.render import Rendering, render
 from rightlung.phantom.report import Statement, assemble_report, write_report
 from rightlung.phantom.sampling import sample_scene
@@ -199,6 +200,7 @@ def _study(own: _Made, told: _Made, config: PhantomConfig, faults: Sequence[Faul
                 "seed": scene.seed,
                 "index": scene.index,
                 "scene": _facts(own),
+                "marks": mark_boxes(scene, own.image.shape[0]),
                 "scene_graph": scene_graph(scene, own.regions, own.reached),
                 "chexpert": dict(chexpert_labels(scene)),
                 "fixations": [list(fixation) for fixation in path],

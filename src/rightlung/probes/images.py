@@ -84,10 +84,10 @@ class Occlusion:
         changed = image.copy()
         if not target.any() or not place.any():
             return changed
-        change = _ring_mean(image, target) - image[target]
+        change = ring_mean(image, target) - image[target]
         if self.place is not self.target:
             wanted, inside = float(np.sqrt(np.mean(change**2))), image[place]
-            change = _ring_mean(image, place) - inside
+            change = ring_mean(image, place) - inside
             strength = float(np.sqrt(np.mean(change**2)))
             change = change * (wanted / strength) if strength > wanted else _shifted(change, wanted)
         changed[target if self.place is self.target else place] += change
@@ -101,7 +101,8 @@ def _shifted(change: NDArray[np.float32], wanted: float) -> NDArray[np.float32]:
     return change + np.float32((aim if mean >= 0 else -aim) - mean)
 
 
-def _ring_mean(image: Image, mask: NDArray[np.bool_]) -> np.float32:
+def ring_mean(image: Image, mask: NDArray[np.bool_]) -> np.float32:
+    """Return the mean grey value of a ring around a mask; of the image, if there is none."""
     from scipy.ndimage import distance_transform_edt
 
     width = max(1.0, _RING * min(image.shape))

@@ -18,7 +18,9 @@ from rightlung.probes.images import NoiseImage, mirrored, occlusion
 from rightlung.probes.interventions import INTERVENTIONS
 from rightlung.probes.probe import Ask, Probe, Probed, Setting
 from rightlung.probes.synthetic import Condition, conditions_of, synthetic_sentence
+from rightlung.probes.turns import TURNS, UNMARKED, contradicting_note, mirrored_pair, turned
 from rightlung.probes.twins import TWIN, TwinImage, changed_finding, occluded_finding
+from rightlung.probes.wording import opposite, other_severity, side_dropped, synonymous, with_region
 
 
 def sides_swapped(phrase: Phrase) -> Phrase | None:
@@ -158,5 +160,22 @@ PROBES = Registry("condition", (
     Probe("occlude-elsewhere", "an equal area covered that touches no part of the target", _occluded(elsewhere=True)),
     *map(_twin, ("removed", "moved", "worse")),
     *map(_intervention, INTERVENTIONS),
+    Probe("opposite", "the phrase negated or, if it negates, asserted",
+          _with_words(lambda study, phrase, setting: opposite(phrase))),
+    Probe("drop-side", "the words for the side left out",
+          _with_words(lambda study, phrase, setting: side_dropped(study, phrase))),
+    Probe("other-severity", "words for the severity replaced by opposite ones",
+          _with_words(lambda study, phrase, setting: other_severity(phrase))),
+    Probe("synonym", "another name of the finding",
+          _with_words(lambda study, phrase, setting: synonymous(phrase, setting.seed))),
+    Probe("region-hint", "the finding's true region added to the words",
+          _with_words(lambda study, phrase, setting: with_region(phrase))),
+    Probe("mirror-both", "the mirrored image with mirrored words", mirrored_pair),
+    *(Probe(turn, f"the image turned ({turn}), its marks with it", turned(turn, marked=True))
+      for turn in TURNS if turn != "mirror-image"),
+    *(Probe(f"{turn}-{UNMARKED}", f"the image turned ({turn}), without its marks", turned(turn, marked=False))
+      for turn in TURNS),
+    Probe(UNMARKED, "the image without its side marker and burned-in text", turned(None, marked=False)),
+    Probe("contradicting-note", "words burned into the image that contradict it", contradicting_note),
 ))  # fmt: skip
 register_probe, find_probe = PROBES.register, PROBES.find

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -66,17 +66,30 @@ def ink(scenes: Sequence[Scene], size: int) -> NDArray[np.int32]:
     """Return the pixels of markers and text, as flat indices into all images ``(n, size, size)``."""
     found: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
     for index, scene in enumerate(scenes):
-        exposure = scene.exposure
-        if exposure.marker != "none":
-            x, y, height = marker_place(scene, size)
-            found.append(_stamped(lettering(exposure.marker, height), x, y, size) + index * size * size)
-        if exposure.text_box:
-            word = "PORTABLE" if exposure.portable else ("AP" if exposure.view == "AP" else "PA ERECT")
-            height = max(7, round(size * 0.027))
-            letters = lettering(word, height)
-            x = round(0.03 * size) if exposure.marker != "R" else size - letters.shape[1] - round(0.03 * size)
-            found.append(_stamped(letters, x, round(0.02 * size), size) + index * size * size)
+        found += [_stamped(letters, x, y, size) + index * size * size for letters, x, y in _texts(scene, size)]
     return np.concatenate(found).astype(np.int32)
+
+
+def mark_boxes(scene: Scene, size: int) -> list[list[float]]:
+    """Return the corners of the boxes around the side marker and the burned-in text, in fractions of the image."""
+    return [
+        [x / size, y / size, min(1.0, (x + letters.shape[1]) / size), min(1.0, (y + letters.shape[0]) / size)]
+        for letters, x, y in _texts(scene, size)
+        if 0 <= x < size and 0 <= y < size
+    ]
+
+
+def _texts(scene: Scene, size: int) -> Iterator[tuple[NDArray[np.float32], int, int]]:
+    """Yield the letters of marker and text, each with its left column and top row."""
+    exposure = scene.exposure
+    if exposure.marker != "none":
+        x, y, height = marker_place(scene, size)
+        yield lettering(exposure.marker, height), x, y
+    if exposure.text_box:
+        word = "PORTABLE" if exposure.portable else ("AP" if exposure.view == "AP" else "PA ERECT")
+        letters = lettering(word, max(7, round(size * 0.027)))
+        x = round(0.03 * size) if exposure.marker != "R" else size - letters.shape[1] - round(0.03 * size)
+        yield letters, x, round(0.02 * size)
 
 
 def _stamped(letters: NDArray[np.float32], x: int, y: int, size: int) -> NDArray[np.int64]:
