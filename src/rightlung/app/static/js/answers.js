@@ -7,14 +7,14 @@ export function answerCard(name, answer, act, changed = null) {
   return h("article", { class: answer.absent ? "answer absent" : "answer", "aria-label": `Answer of ${name}` },
     h("h3", {}, name, h("span", { class: "soft small" }, ` ${answer.cached ? "known answer, " : ""}${Math.round(answer.milliseconds)} ms`)),
     answer.absent && h("p", { class: "abstains" }, "Probably not in this image: the model declines to point anywhere."),
-    h("dl", { class: "facts" }, scoreRow(answer.score), abstentionRow(answer.abstention), sideRow(answer), regionRow(answer.regions)),
+    h("dl", { class: "facts" }, scoreRow(answer.score), abstentionRow(answer.abstention), sideRow(answer), !answer.absent && regionRow(answer.regions)),
     answer.boxes.length > 0 && boxList(answer, act),
     answer.notes.map((note) => h("p", { class: "notice" }, note)),
     changed && changeTable(answer, changed));
 }
 
 function scoreRow({ value, calibrated, probability, name, statement }) {
-  const shown = calibrated && probability !== null ? `${percent(probability)} probable (calibrated)` : value === null ? "none" : `${name} ${value.toFixed(2)}`;
+  const shown = calibrated && probability !== null ? `${percent(probability)} probable (calibrated)` : value === null ? "none" : `${name} ${number(value)}`;
   return row("Score", h("strong", {}, shown), h("span", { class: "soft small block" }, statement));
 }
 
@@ -33,6 +33,9 @@ function regionRow(regions) {
   return row("Map lies in", regions.slice(0, 3).map(({ name, share }) => `${name} ${percent(share)}`).join(", "));
 }
 
+/** A number with two decimals and a true minus. */
+export const number = (value) => (value === null || value === undefined ? "–" : value.toFixed(2).replace("-", "−"));
+
 const row = (term, ...texts) => h("div", {}, h("dt", {}, term), h("dd", {}, texts));
 
 function boxList({ boxes, absent }, act) {
@@ -45,7 +48,6 @@ function boxList({ boxes, absent }, act) {
 
 /** Before and after a perturbation, side by side. */
 function changeTable(before, after) {
-  const number = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
   const { total_variation: moved, peak_displacement: shift } = after.change;
   const rows = [["Score", before.score.value, after.score.value], ["Abstention", before.abstention, after.abstention]];
   return h("div", { class: "changed" },

@@ -1,13 +1,13 @@
 // Ask: where is this phrase seen? With one model or two, plain or perturbed.
 
 import { getPicture, post } from "./api.js";
-import { answerCard } from "./answers.js";
+import { answerCard, number } from "./answers.js";
 import { difference, moved } from "./colours.js";
 import { answerLayers, showLayers, studyLayers } from "./display.js";
 import { announce, button, check, choice, fill, h, percent } from "./dom.js";
 import { bind } from "./keys.js";
 import { mapLayer } from "./layers.js";
-import { heading, warnings } from "./look.js";
+import { warnings } from "./look.js";
 import { KINDS, perturbButtons } from "./perturb.js";
 import { describing, reporting, wordsLayers } from "./words.js";
 import { room } from "./room.js";
@@ -24,7 +24,7 @@ export function showAsk(place) {
   if (state.key !== study.key) Object.assign(state, { key: study.key, phrase: "", perturb: null, answers: [], reveal: null, names: null });
   state.model ??= room.session.defaults.model;
   const layers = h("section", {});
-  fill(place, heading(study), warnings(study), models(), question(study), h("div", { class: "answers", "aria-live": "polite" }, cards(study)),
+  fill(place, warnings(study), models(), question(study), h("div", { class: "answers", "aria-live": "polite" }, cards(study)),
     describing(study, state, refresh), reporting(study, refresh, ask), layers);
   showLayers(layers);
   draw();
@@ -92,19 +92,19 @@ export function draw(anew = true) {
   const columns = answers.some(({ perturbed }) => perturbed) ? 3 : cells.length;
   const panes = anew || stage.panes.length !== cells.length ? stage.setPanes(cells.length, columns) : stage.panes;
   cells.forEach(({ title, note, layers, image, strong }, index) => {
-    panes[index].layers = [...layers, ...studyLayers(study, state.phrase), ...(index ? [] : wordsLayers()), ...(index ? [] : [stage.drawing.layer])];
+    panes[index].layers = [...layers, ...(image ? [] : studyLayers(study, state.phrase)), ...(index ? [] : wordsLayers()), ...(index ? [] : [stage.drawing.layer])];
     panes[index].say(title, note, strong);
     panes[index].show(image ?? stage.image, `${title}. ${note ?? ""}`);
   });
 }
 
 const summary = ({ score, absent, abstention }) => (absent ? `Abstains (${percent(abstention)}): probably not in this image`
-  : score.value === null ? "" : `${score.calibrated ? percent(score.probability) : score.value.toFixed(2)}${score.calibrated ? "" : " (a ranking only)"}`);
+  : score.value === null ? "" : `${score.calibrated ? percent(score.probability) : number(score.value)}${score.calibrated ? "" : " (a ranking only)"}`);
 
 const plainCell = (answer) => ({ title: `${named(answer)}: ${answer.phrase}`, note: summary(answer.plain), layers: answerLayers(answer.plain, state.strong), strong: answer.plain.absent });
 
 function perturbedRow(answer) {
-  const { perturbed } = answer, [, what] = KINDS[perturbed.kind];
+  const { perturbed } = answer, what = KINDS[perturbed.kind][0].toLowerCase().replace("…", "");
   return [{ ...plainCell(answer), title: named(answer) + ": before" },
     { title: `After: ${what}`, note: [perturbed.phrase !== answer.phrase && `“${perturbed.phrase}”`, summary(perturbed)].filter(Boolean).join(" · "), layers: answerLayers(perturbed), image: perturbed.picture, strong: perturbed.absent },
     changeCell("Difference", answer.plain.map, perturbed.map, perturbed.change.total_variation, perturbed.picture)];

@@ -7,17 +7,28 @@ import { boxLayer, mapLayer, peakLayer, textLayer } from "./layers.js";
 import { boxOf, maskLayer } from "./masks.js";
 import { room } from "./room.js";
 
+const LAYERS = [["truth", "Truth"], ["regions", "Regions"], ["gaze", "Gaze map"], ["map", "Heatmap"], ["boxes", "Boxes, peak"], ["drawn", "Drawings"]];
 const REGION = "rgb(150, 190, 230)";
 
 /** Layers that belong to the study: gaze, regions, truth, and what people drew. `chosen` is the phrase in question. */
 export function studyLayers(study, chosen = null) {
   const { display } = room, layers = [];
   if (display.gaze && study.gaze) layers.push(mapLayer(picture(study.gaze, "ice", 0), 0.7));
-  if (display.regions) layers.push(boxLayer(Object.entries(study.regions).map(([text, box]) => ({ box, text, colour: REGION }))));
+  if (display.regions) layers.push(regionLayer(study.regions));
   if (display.truth) layers.push(...truthLayers(study, chosen));
   if (display.drawn) layers.push(...study.annotations.flatMap((drawn) => shapeLayers(drawn, OWN, drawn.label)));
   return layers;
 }
+
+/** All regions faintly; the three smallest under the pointer with their names. */
+const regionLayer = (regions) => (pen, pane) => {
+  const boxes = Object.entries(regions), point = room.stage.pointer;
+  const holds = ([, [x0, y0, x1, y1]]) => point && x0 <= point[0] && point[0] <= x1 && y0 <= point[1] && point[1] <= y1;
+  const near = boxes.filter(holds).sort((one, two) => area(one[1]) - area(two[1])).slice(0, 3);
+  boxLayer(boxes.map(([, box]) => ({ box, colour: REGION, faint: true })))(pen, pane);
+  boxLayer(near.map(([text, box]) => ({ box, text, colour: REGION, strong: true })))(pen, pane);
+};
+const area = ([x0, y0, x1, y1]) => (x1 - x0) * (y1 - y0);
 
 /** Outlines of the truth: that of the chosen phrase or, without one, of all findings. */
 function truthLayers(study, chosen) {
@@ -31,13 +42,14 @@ export function shapeLayers({ box, boxes = box ? [box] : [], mask }, colour, tex
   return [maskLayer(mask, colour, { strong }), textLayer(text, boxOf(mask), colour)];
 }
 
-/** Layers of an answer. A model that abstains gives a faint map and dashed boxes, and never a picture in a corner. */
+/** Layers of an answer. A model that abstains gives a faint map, no peak, and boxes only one by one (`strong`), dashed. */
 export function answerLayers(answer, strong = -1) {
   const { display } = room, layers = [];
   if (display.map && answer.map) layers.push(mapLayer(picture(answer.map, display.colours, answer.abstention), display.opacity));
   if (display.boxes) {
-    layers.push(boxLayer(answer.boxes.map(({ box, score, label }, index) => ({ box, colour: PREDICTED, dashed: answer.absent, faint: answer.absent,
-      strong: index === strong, text: [label, score?.toFixed(2)].filter(Boolean).join(" ") }))));
+    const boxes = answer.boxes.map(({ box, score, label }, index) => ({ box, colour: PREDICTED, dashed: answer.absent, strong: index === strong,
+      text: [label, score?.toFixed(2)].filter(Boolean).join(" ") }));
+    layers.push(boxLayer(answer.absent ? boxes.filter((box) => box.strong) : boxes));
     if (answer.peak && !answer.absent) layers.push(peakLayer(answer.peak, PREDICTED));
   }
   return layers;
@@ -56,10 +68,9 @@ export function showLayers(place, without = []) {
   const { study, display } = room;
   const has = { truth: study?.located_findings.length || study?.phrases.some(({ boxes, mask }) => boxes.length || mask),
     regions: Object.keys(study?.regions ?? {}).length, gaze: study?.gaze, drawn: study?.annotations.length, map: true, boxes: true };
-  const names = { truth: "Truth outlines (1)", regions: "Anatomical regions (2)", gaze: "Gaze map (3)", map: "Heatmap (4)", boxes: "Boxes and peak (5)", drawn: "Drawn by readers (6)" };
   fill(place, h("h3", {}, "Layers"),
-    h("div", { class: "checks" }, Object.entries(names).filter(([name]) => !without.includes(name)).map(([name, text]) =>
-      check(text, display[name], (value) => room.set({ [name]: value }), { disabled: !has[name], title: has[name] ? null : "This study has none" }))),
+    h("div", { class: "checks" }, LAYERS.map(([name, text], index) => !without.includes(name) &&
+      check([text, " ", h("kbd", {}, String(index + 1))], display[name], (value) => room.set({ [name]: value }), { disabled: !has[name], title: has[name] ? null : "This study has none" }))),
     slider("Opacity", display.opacity, (value) => room.set({ opacity: value })),
     h("div", { class: "row" }, choice("Colours", COLOUR_MAPS, display.colours, (value) => room.set({ colours: value })), scale(display.colours)));
 }
@@ -77,8 +88,7 @@ function scale(name) {
 
 /** Bind the keys of the layers. */
 export function bindLayers() {
-  const names = [["truth", "Truth outlines"], ["regions", "Regions"], ["gaze", "Gaze map"], ["map", "Heatmap"], ["boxes", "Boxes and peak"], ["drawn", "Drawings"]];
-  names.forEach(([name, text], index) => bind("look ask draw", String(index + 1), text, () => room.set({ [name]: !room.display[name] })));
+  LAYERS.forEach(([name, text], index) => bind("look ask draw", String(index + 1), text, () => room.set({ [name]: !room.display[name] })));
   bind("look ask", "<", "Fainter, stronger map", () => room.set({ opacity: Math.max(0, room.display.opacity - 0.1) }), "< >");
   bind("look ask", ">", "", () => room.set({ opacity: Math.min(1, room.display.opacity + 0.1) }));
 }

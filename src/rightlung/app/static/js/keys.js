@@ -28,13 +28,12 @@ export function showHelp() {
   const groups = new Map();
   for (const entry of bound.filter(({ text }) => text)) groups.set(entry.on, [...(groups.get(entry.on) ?? []), entry]);
   const dialog = h("dialog", { class: "help", "aria-label": "Keyboard shortcuts", onclose: () => dialog.remove() },
-    h("h2", {}, "Keyboard and mouse"),
+    h("form", { method: "dialog", class: "close" }, h("button", { autofocus: true }, "Close")), h("h2", {}, "Keyboard and mouse"),
     h("div", { class: "columns" }, [...groups].map(([on, keys]) => h("section", {},
       h("h3", {}, titled(on)),
       h("dl", {}, keys.map(({ shown, text }) => h("div", {}, h("dt", {}, h("kbd", {}, shown)), h("dd", {}, text))))))),
     h("p", {}, "Mouse: drag to move, wheel to zoom, drag with the right button (or with Shift) for window and level: across changes the contrast, ",
-      "up makes the image brighter. Double-click shows the whole image again."),
-    h("form", { method: "dialog" }, h("button", { autofocus: true }, "Close")));
+      "up makes the image brighter. Double-click shows the whole image again."));
   document.body.append(dialog);
   dialog.showModal();
 }

@@ -14,7 +14,7 @@ export function showLook(place) {
   if (!study) return fill(place, h("p", { class: "soft" }, "Choose a study to look at it."));
   if (!study.phrases.some(({ text }) => text === chosen)) chosen = answer = null;
   const layers = h("section", {});
-  fill(place, heading(study), warnings(study), own(study), sentences(study, (text) => choose(place, text)), layers, findings(study));
+  fill(place, heading(study), warnings(study), own(study), layers, sentences(study, (text) => choose(place, text)), findings(study));
   showLayers(layers);
   draw();
   return place;

@@ -69,6 +69,7 @@ function connect() {
   const { stage } = room;
   room.addEventListener("study", () => { if (FILLERS[room.screen] && room.study.id) route(); });
   room.addEventListener("display", () => {
+    stage.hovering = room.display.regions;
     if (FILLERS[room.screen] && !panel.contains(document.querySelector("#panel input:focus"))) FILLERS[room.screen](panel);
     else DRAWERS[room.screen]();
   });

@@ -6,7 +6,7 @@ import { Pane } from "./pane.js";
 import { presets, View } from "./view.js";
 import { Drawing } from "./drawing.js";
 
-const TOOLS = { pan: ["Move", "p"], window: ["Window", "w"], box: ["Box", "b"], polygon: ["Polygon", "o"], brush: ["Brush", "m"] };
+const TOOLS = { pan: ["Move", "p"], window: ["W/L", "w"], box: ["Box", "b"], polygon: ["Polygon", "o"], brush: ["Brush", "m"] };
 const ON_IMAGES = "look ask draw judge";
 
 /** The panes of all screens. Events: `drawn-shape` ({box | points | mask}), `tap` and `hover` (fractions of the image). */
@@ -14,6 +14,8 @@ export class Stage extends EventTarget {
   view = new View();
   panes = [];
   tool = "pan";
+  pointer = null; // fractions of the image, while the pointer is over it
+  hovering = false; // whether what is drawn depends on the pointer
   #image = null;
 
   constructor(element) {
@@ -37,8 +39,8 @@ export class Stage extends EventTarget {
     this.empty.hidden = Boolean(image);
     this.grid.hidden = !image;
     this.presets = image ? presets(image.pixels) : {};
-    this.view.reset();
     if (levels && levels.high - levels.low > 0.05) this.presets.Auto = [(levels.low + levels.high) / 2, levels.high - levels.low];
+    this.view.reset(this.presets.Auto);
     for (const pane of this.panes) pane.show(image, label);
     this.clearDrawing();
     this.#readout();
@@ -69,7 +71,7 @@ export class Stage extends EventTarget {
     for (const one of this.tools.children) one.setAttribute("aria-pressed", String(one.dataset.tool === tool));
   }
 
-  /** Offer these tools. */
+  /** Offer these tools; the others' keys do nothing. */
   offer(...tools) {
     for (const one of this.tools.children) one.hidden = !tools.includes(one.dataset.tool);
     if (!tools.includes(this.tool)) this.use("pan");
@@ -85,10 +87,8 @@ export class Stage extends EventTarget {
     this.drawing = new Drawing(pane, (shape) => this.dispatchEvent(new CustomEvent("drawn-shape", { detail: shape })));
     pane.addEventListener("drawn", () => this.#readout());
     pane.addEventListener("tap", ({ detail }) => this.dispatchEvent(new CustomEvent("tap", { detail: detail.point })));
-    pane.addEventListener("hover", ({ detail }) => { this.#pointer = detail; this.#readout(); this.dispatchEvent(new CustomEvent("hover", { detail })); });
+    pane.addEventListener("hover", ({ detail }) => { this.pointer = detail; this.#readout(); if (this.hovering) this.redraw(); this.dispatchEvent(new CustomEvent("hover", { detail })); });
   }
-
-  #pointer = null;
 
   #fillBar() {
     const { view } = this;
@@ -97,12 +97,12 @@ export class Stage extends EventTarget {
     this.window = h("select", { "aria-label": "Window preset", title: "Window preset (l: next)", onchange: () => this.preset(this.window.value) },
       ["Full", "Auto", "Lungs", "Mediastinum", "Bones", "Own"].map((name) => h("option", { value: name, hidden: name === "Own" }, name === "Own" ? "Own window" : name)));
     this.inverted = button("Invert", () => view.invert(), { title: "Invert (i)", "aria-pressed": "false" });
-    this.readout = h("output", { class: "readout", "aria-label": "Zoom, window and level" });
+    this.readout = document.getElementById("readout");
     fill(this.bar, this.tools, h("span", { class: "group" }, this.window, this.inverted),
       h("span", { class: "group" }, button("−", () => view.zoom(0.8), { title: "Zoom out (-)", "aria-label": "Zoom out" }),
         button("+", () => view.zoom(1.25), { title: "Zoom in (+)", "aria-label": "Zoom in" }),
         button("Fit", () => view.fit(), { title: "Whole image (f)" }), button("1:1", () => view.truePixels(), { title: "True pixels (t)", "aria-label": "True pixels" }),
-        button("Reset", () => view.reset(), { title: "Reset the view (r)" })), this.readout);
+        button("Reset", () => view.reset(), { title: "Reset the view (r)" })));
     this.use("pan");
   }
 
@@ -112,9 +112,9 @@ export class Stage extends EventTarget {
   #readout() {
     const { view } = this, near = ([centre, width]) => Math.abs(centre - view.centre) < 1e-6 && Math.abs(width - view.width) < 1e-6;
     const zoom = Math.round(100 * view.scale * (window.devicePixelRatio || 1));
-    let text = `${zoom} % · W ${Math.round(100 * view.width)} L ${Math.round(100 * view.centre)}`;
-    if (this.#pointer && this.#image) {
-      const [x, y] = [Math.floor(this.#pointer[0] * this.#image.columns), Math.floor(this.#pointer[1] * this.#image.rows)];
+    let text = this.#image ? `${zoom} % · W ${Math.round(100 * view.width)} L ${Math.round(100 * view.centre)}` : "";
+    if (this.pointer && this.#image) {
+      const [x, y] = [Math.floor(this.pointer[0] * this.#image.columns), Math.floor(this.pointer[1] * this.#image.rows)];
       const value = x >= 0 && y >= 0 && x < this.#image.columns && y < this.#image.rows ? this.#image.pixels[y * this.#image.columns + x] : null;
       if (value !== null) text += ` · x ${x} y ${y}: ${(value / 65535).toFixed(3)}`;
     }
@@ -130,7 +130,7 @@ export class Stage extends EventTarget {
       if (names.length) this.preset(names[(names.indexOf(this.window.value) + 1) % names.length]);
     };
     for (const [tool, [text, key]] of Object.entries(TOOLS)) {
-      bind(on, key, `Drag: ${text.toLowerCase()}`, () => { if (this.offers(tool)) this.use(tool); });
+      bind(on, key, `Drag: ${text === "W/L" ? "window and level" : text.toLowerCase()}`, () => { if (this.offers(tool)) this.use(tool); });
     }
     bind(on, "+", "Zoom in, out", () => view.zoom(1.25), "+ −");
     bind(on, "=", "", () => view.zoom(1.25));

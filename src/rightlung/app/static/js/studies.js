@@ -45,6 +45,7 @@ export function showStudies(place) {
     fill(list, state.studies.map(row));
     more.hidden = state.studies.length >= state.total;
     mark();
+    if (found.indexing) setTimeout(load, 2000, false);
   }
 
   function mark() {

@@ -48,9 +48,10 @@ export class View extends EventTarget {
 
   invert() { this.inverted = !this.inverted; this.changed(); }
 
-  /** Undo pan, zoom, window and inversion. */
-  reset() {
-    Object.assign(this, { fitted: true, centre: 0.5, width: 1, inverted: false });
+  /** Undo pan, zoom, window and inversion; `first` is the window of a new image. */
+  reset(first = this.first) {
+    this.first = first ?? [0.5, 1];
+    Object.assign(this, { fitted: true, centre: this.first[0], width: this.first[1], inverted: false });
     this.changed();
   }
 }
