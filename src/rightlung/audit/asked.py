@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-
-import pyarrow as pa
 
 from rightlung.lexicon import swap_sides
 
+COLUMNS = ("study", "query", "condition", "phrase", "asked")
 _EXPECTED: dict[str, Callable[[str], str]] = {"none": str, "exchange-image": str, "swap-sides": swap_sides}
 """From the source's phrase to the one to ask, for conditions where that is known."""
 
 
-def asked_warnings(table: pa.Table) -> list[str]:
+def asked_warnings(pieces: Iterable[Sequence[dict[str, Any]]]) -> list[str]:
     """Return warnings about rows of an instances table whose phrase is not the source's, also if shifted by one.
 
-    Case, spaces and a final full stop do not count.
+    ``pieces`` are rows with the columns `COLUMNS`, those of a study together. Case, spaces and a final full stop do not
+    count.
     """
-    columns = table.select(["study", "query", "condition", "phrase", "asked"])
-    rows = [row for row in columns.to_pylist() if row["condition"] in _EXPECTED]
-    phrases = {(row["study"], row["query"]): row["phrase"] for row in rows}
-    others = [row for row in rows if not _is_asked(row, row["phrase"])]
+    total, others, shifted = 0, list[dict[str, Any]](), {-1: list[dict[str, Any]](), 1: list[dict[str, Any]]()}
+    for piece in pieces:
+        rows = [row for row in piece if row["condition"] in _EXPECTED]
+        phrases = {(row["study"], row["query"]): row["phrase"] for row in rows}
+        strange = [row for row in rows if not _is_asked(row, row["phrase"])]
+        for shift, found in shifted.items():
+            found += [row for row in strange if _is_asked(row, phrases.get((row["study"], _neighbour(row, shift))))]
+        total, others = total + len(rows), others + strange
     if not others:
         return []
-    for shift in (-1, 1):
-        shifted = [row for row in others if _is_asked(row, phrases.get((row["study"], _neighbour(row, shift))))]
-        if 2 * len(shifted) > len(others):
-            first = shifted[0]
+    for shift, found in shifted.items():
+        if 2 * len(found) > len(others):
+            first = found[0]
             return [
-                f"The queries are off by one: {len(shifted):,} of {len(rows):,} rows ask the phrase "
+                f"The queries are off by one: {len(found):,} of {total:,} rows ask the phrase "
                 f"{'before' if shift < 0 else 'after'} the one that they name (first: study {first['study']!r}, "
                 f"{first['query']} asks the source's {_neighbour(first, shift)}, {first['asked']!r}). Phrases count "
                 "from 0; correct the column 'query'."
             ]
     first = others[0]
     return [
-        f"{len(others):,} of {len(rows):,} rows ask something other than the phrase of the source (first: study "
+        f"{len(others):,} of {total:,} rows ask something other than the phrase of the source (first: study "
         f"{first['study']!r}, {first['query']}, condition {first['condition']!r}: asked {first['asked']!r}, the source "
         f"has {first['phrase']!r}), so their scores may mean nothing."
     ]

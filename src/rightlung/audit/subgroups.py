@@ -6,7 +6,7 @@ its findings do, so the lead over the image-blind prior is compared, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
@@ -50,10 +50,10 @@ class Subgroup:
         return found
 
 
-def add_persons(targets: Targets) -> None:
-    """Add what is known of the persons and images to the instances table, one column for each attribute."""
+def add_persons(targets: Targets, known: Collection[str]) -> None:
+    """Add what is known of the persons and images to the instances table, one column for each ``known`` attribute."""
     for name in ATTRIBUTES:
-        if any(name in known for known in targets.persons.values()):
+        if name in known:
             targets.add_column(name, partial(_fact, targets, name))
 
 

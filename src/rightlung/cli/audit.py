@@ -32,6 +32,9 @@ def run(
     cases: int,
     overwrite: bool,
     json: bool,
+    *,
+    jobs: int | None = None,
+    ray: str | None = None,
 ) -> None:
     """Audit a predictions file, or ask a model and audit its answers."""
     with ProgressBars(say) as tell:
@@ -57,7 +60,7 @@ def run(
             problems = [*map(str, summary.failed), *summary.problems]
         done = audit(
             open_predictions(predictions), source, out, prior_source=prior_source, settings=settings, cases=cases,
-            progress=tell,
+            jobs=jobs, ray=ray, progress=tell,
         )  # fmt: skip
     result = {**done.result, **reused, "problems": [*problems, *done.problems], "page": str(done.page)}
 

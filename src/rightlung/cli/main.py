@@ -37,11 +37,13 @@ from rightlung.cli.options import (
     WORDS_HELP,
     BootstrapSeed,
     Device,
+    Jobs,
     Json,
     Level,
     MapKind,
     Overwrite,
     Probes,
+    Ray,
     Source,
     Texts,
     Use,
@@ -133,6 +135,8 @@ def audit(
     level: Level = 0.95,
     seed: BootstrapSeed = 0,
     cases: Annotated[int | None, opt(CASES_HELP, "N", min=0, max=50)] = None,
+    jobs: Jobs = None,
+    ray: Ray = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -151,6 +155,8 @@ def audit(
             raise InputError(
                 "--prior-source does not apply to --task: baselines are fitted on --tune or other patients"
             )
+        if jobs is not None or ray is not None:
+            raise InputError("--jobs and --ray apply to the audit of heatmaps only, not to --task")
         run_tasks(
             what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
             batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite, train=train,
@@ -160,7 +166,10 @@ def audit(
     check_no_task_options(boxes, tune, train, pool)
     settings = BootstrapSettings(resamples or 10_000, level, seed)
     shown = 6 if cases is None else cases
-    run(what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json)
+    run(
+        what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json,
+        jobs=jobs, ray=ray,
+    )  # fmt: skip
 
 
 @app.command()

@@ -87,4 +87,11 @@ Accelerator = Annotated[str, opt("Hardware to train on: auto, cpu, cuda or mps."
 Level = Annotated[float, opt("Confidence level of the intervals.", "LEVEL")]
 BootstrapSeed = Annotated[int, opt("Seed of the bootstrap.", "N", name="--seed", min=0)]
 Key = Annotated[Path | None, opt("CSV file with the model behind each code.", "KEY", name="--key")]
+JOBS_HELP = "Processes to read and score in. Default: all cores if the audit is large enough to gain from them."
+Jobs = Annotated[int | None, opt(JOBS_HELP, "N", name="--jobs", min=1)]
+RAY_HELP = (
+    "Read and score on a Ray cluster: its address, auto (the one of this machine) or local (start one here). PATH, "
+    "SOURCE and DIR must be on disks that all machines share. Needs the extra ray."
+)
+Ray = Annotated[str | None, opt(RAY_HELP, "ADDRESS", name="--ray")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]

@@ -33,7 +33,8 @@ class ProgressBars:
         self.bar: Any = None
         self.task: Any = None
         self._say = say or (lambda text: print(text, file=sys.stderr, flush=True))
-        self._spoken = monotonic()
+        self._spoken = self._begun = monotonic()
+        self._at_first = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -50,10 +51,13 @@ class ProgressBars:
         """Show how much of a stage is done, with ``figures`` next to it; ``total`` is None if unknown."""
         if not self.shown:
             return
+        if stage != self.stage and not self.on_terminal:
+            self.stage, self._begun, self._at_first = stage, monotonic(), done
         if not self.on_terminal:
             if monotonic() - self._spoken >= PAUSE:
                 of = " so far" if total is None else f" of {int(total):,}"
-                self.say(f"{stage}: {int(done):,}{of}" + (f", {figures}" if figures else ""))
+                left = "" if total is None else self._time_left(done, total)
+                self.say(", ".join(filter(None, [f"{stage}: {int(done):,}{of}", left, figures])))
             return
         if self.bar is None or stage != self.stage:
             self.close()
@@ -61,6 +65,13 @@ class ProgressBars:
         self.bar.update(self.task, completed=int(done), total=total, figures=figures)
         if total is not None and done >= total:
             self.close()
+
+    def _time_left(self, done: float, total: float) -> str:
+        """Return how long the rest takes at the speed so far."""
+        if done <= self._at_first or done >= total:
+            return ""
+        seconds = (monotonic() - self._begun) * (total - done) / (done - self._at_first)
+        return f"about {seconds:.0f} s left" if seconds < 100 else f"about {seconds / 60:.0f} min left"
 
     def say(self, text: str) -> None:
         """Remove the bar and print a line."""

@@ -325,17 +325,20 @@ def write_instances(
     metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write an instances table as a Parquet file, atomically, with the protocol in its metadata."""
-    notes = {
-        "rightlung.note": NOT_A_MEDICAL_DEVICE,
-        "rightlung.protocol": json.dumps(protocol.as_json()),
-        "rightlung.model": model,
-        **(metadata or {}),
-    }
     if protocol.decimals is not None:
         for number, field in enumerate(table.schema):
             if pa.types.is_float64(field.type):
                 values = table.column(number).to_numpy()
                 kept = values if field.name in NOT_ROUNDED else np.round(values, protocol.decimals)
                 table = table.set_column(number, field.name, pa.array(kept.astype(np.float32)))
-    written = table.replace_schema_metadata(notes)
+    written = table.replace_schema_metadata(notes_of(protocol, model) | (metadata or {}))
     write_whole(Path(path), lambda part: pq.write_table(written, part, compression="zstd"))
+
+
+def notes_of(protocol: Protocol, model: str) -> dict[str, str]:
+    """Return the metadata of an instances table."""
+    return {
+        "rightlung.note": NOT_A_MEDICAL_DEVICE,
+        "rightlung.protocol": json.dumps(protocol.as_json()),
+        "rightlung.model": model,
+    }

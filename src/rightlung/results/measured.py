@@ -30,6 +30,7 @@ from rightlung.results.model import (
     read_instances,
     rows_by_phrase,
 )
+from rightlung.results.on_disk import TableOnDisk
 from rightlung.scoring.localisation import METRICS
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Measured:
     @classmethod
     def of(
         cls,
-        tables: Mapping[str, pa.Table | str | Path],
+        tables: Mapping[str, pa.Table | TableOnDisk | str | Path],
         about: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         complete: bool = True,
@@ -83,7 +84,7 @@ class Measured:
         With ``complete``, all models must have answered the same questions. Otherwise the phrases are those of the
         first table: rows about other phrases are ignored, and missing rows are undefined.
         """
-        origins = {slug: slug if isinstance(table, pa.Table) else str(table) for slug, table in tables.items()}
+        origins = {slug: str(table) if isinstance(table, str | Path) else slug for slug, table in tables.items()}
         read = {slug: read_instances(origins[slug], table) for slug, table in tables.items()}
         protocols = {protocol: slug for slug, table in read.items() if (protocol := protocol_of(table)) is not None}
         if len(protocols) > 1:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rightlung.core.errors import InputError
 from rightlung.core.files import read_json
 from rightlung.results.estimator import Floats
+from rightlung.results.on_disk import TableOnDisk
 
 GROUPS = ("paper", "ours", "reference")
 _KEYS = ("study", "query", "condition", "target", "patient")
@@ -97,9 +98,9 @@ class MeasuredModel:
         return sum(int(failed[one[one >= 0]].sum()) for one in rows)
 
 
-def read_instances(origin: str, table: pa.Table | str | Path) -> pa.Table:
+def read_instances(origin: str, table: pa.Table | TableOnDisk | str | Path) -> pa.Table:
     """Return an instances table, read from Parquet if a path is given."""
-    if not isinstance(table, pa.Table):
+    if isinstance(table, str | Path):
         try:
             table = pq.read_table(table, read_dictionary=[*_KEYS, "phrase", "asked", "reason"])
         except FileNotFoundError:
