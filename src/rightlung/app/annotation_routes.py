@@ -34,18 +34,24 @@ def add(request: AnnotationRequest, response: Response, app: App, who: Who) -> d
     entry = find(app, request.study, who.name)
     if entry.kind in ("upload", "file"):
         raise AppError(409, "conflict", "this image is in memory only; keep it first, then draw")
-    row = Annotation(
-        source=app.library.source.address if entry.kind == "source" else entry.kind,
-        study=entry.study.id, study_key=entry.key, author=who.name, save_key=request.key, **_drawn(request),
-    )  # fmt: skip
-    with app.store.writing() as session:
+    drawn = _drawn(request)
+    source = app.library.source.address if entry.kind == "source" else entry.kind
+
+    def save(session: Session) -> tuple[Annotation, bool]:
         query = select(Annotation).where(Annotation.author == who.name, Annotation.save_key == request.key)
         known = session.scalars(query).first()
-        if known is None:
-            session.add(row)
-    if known is not None:
+        if known is not None:
+            return known, True
+        row = Annotation(
+            source=source, study=entry.study.id, study_key=entry.key, author=who.name, save_key=request.key, **drawn
+        )
+        session.add(row)
+        return row, False
+
+    row, known = app.store.write(save)
+    if known:
         response.status_code = 200
-    return annotation_json(known or row)
+    return annotation_json(row)
 
 
 @router.put("/{annotation}")

@@ -16,7 +16,9 @@ import numpy as np
 
 from rightlung.app.errors import not_found, place_of
 from rightlung.app.screening import read_upload, seen_in
-from rightlung.core import Image, InputError, Study
+from rightlung.core import Image, InputError, Polarity, Study
+from rightlung.judgements.measures import JudgedInstance
+from rightlung.predictions.prediction import phrase_query
 from rightlung.studies import open_source
 from rightlung.studies.files import read_regular
 
@@ -70,6 +72,8 @@ class Library:
         self._own: OrderedDict[str, Entry] = OrderedDict()
         self.index: dict[str, dict[str, Any]] = {}
         """Rows of the list of studies by key, as far as they are read."""
+        self.instances: dict[str, list[JudgedInstance]] = {}
+        """The phrases of these studies by the studies' ids, as reader studies plan them."""
         self.indexing = True
         self._closed = False
         for path in files:
@@ -99,6 +103,7 @@ class Library:
                 except InputError:
                     continue  # a bad row is not listed; opening it by id says why
                 entry = self._remember(Entry(key_of(study.id), "source", study, study.id), enough=position < KEPT_OPEN)
+                self.instances[study.id] = list(_instances(study))
                 self.index[entry.key] = row_of(entry)
         except Exception as error:  # the list stays incomplete, which the answer says
             log.error("list of studies: %s at %s", type(error).__name__, place_of(error))
@@ -188,6 +193,14 @@ class Library:
             if entry is None or entry.owner != user:
                 raise not_found("image of yours with this key", "unknown-study")
             del self._own[key]
+
+
+def _instances(study: Study) -> Iterator[JudgedInstance]:
+    """Yield the phrases of a study with the findings that they assert."""
+    for index, phrase in enumerate(study.phrases):
+        present = tuple(name for name, polarity in phrase.findings.items() if polarity is Polarity.POSITIVE)
+        abnormal = any(name != "no finding" for name in present)
+        yield JudgedInstance(study.id, phrase_query(index), phrase.text, study.patient, present, abnormal)
 
 
 def levels_of(image: Image) -> dict[str, float]:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from rightlung.app.perturbing import Kind
 from rightlung.app.settings import MODELS, PHRASE_CHARACTERS, PHRASES
-from rightlung.core import Box, InputError, Mask
+from rightlung.core import Box, InputError
 
 
 def _printable(text: str) -> str:
@@ -40,6 +40,7 @@ Comment = Annotated[str, Field(max_length=4_000), AfterValidator(_printable)]
 SaveKey = Annotated[str, Field(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9-]+$")]
 StudyKey = Annotated[str, Field(max_length=1_000)]
 Rating = Annotated[int, Field(ge=1, le=5, strict=True)]
+Choice = Annotated[int, Field(ge=1, le=7, strict=True)]
 Version = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
@@ -135,7 +136,7 @@ class MaskBody(Body):
         """Return the mask as JSON if its runs fill its size and it is not empty."""
         if self.size[0] * self.size[1] > 40_000_000 or sum(self.runs) != self.size[0] * self.size[1]:
             raise InputError(f"mask: the runs must add up to {self.size[0]} x {self.size[1]} pixels")
-        if not Mask.from_runs(self.runs, self.size):
+        if not any(self.runs[1::2]):
             raise InputError("mask: no pixel is set")
         return {"size": list(self.size), "runs": self.runs}
 

@@ -15,7 +15,15 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.app import annotation_routes, ask_routes, session_routes, study_routes
+from rightlung.app import (
+    annotation_routes,
+    ask_routes,
+    exports,
+    reader_results,
+    reader_routes,
+    session_routes,
+    study_routes,
+)
 from rightlung.app.accounts import Accounts
 from rightlung.app.context import Context
 from rightlung.app.errors import add_handlers
@@ -66,7 +74,9 @@ def create_app(settings: ServeSettings) -> FastAPI:
     )  # fmt: skip
     app.state.context = context
     add_handlers(app)
-    for routes in (session_routes, study_routes, ask_routes, annotation_routes):
+    for routes in (
+        session_routes, study_routes, ask_routes, annotation_routes, reader_routes, reader_results, exports
+    ):  # fmt: skip
         app.include_router(routes.router)
     _add_pages(app, context)
     app.add_middleware(Guard, settings=settings, token_of=accounts.csrf)

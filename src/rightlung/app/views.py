@@ -35,7 +35,13 @@ def boxes_json(boxes: Iterable[Box]) -> list[list[float]]:
 
 def mask_json(mask: Mask | None) -> dict[str, Any] | None:
     """Return a mask as row-major runs."""
-    return None if mask is None else {"size": list(mask.size), "runs": mask.to_runs()}
+    return None if mask is None else {"size": list(mask.size), "runs": Mask(mask.pixels.T).to_runs()}
+
+
+def mask_of(value: Mapping[str, Any]) -> Mask:
+    """Return the mask of `mask_json`."""
+    height, width = value["size"]
+    return Mask(Mask.from_runs(value["runs"], (width, height)).pixels.T)
 
 
 def map_json(heatmap: Heatmap | None) -> dict[str, Any] | None:

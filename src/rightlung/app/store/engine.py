@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
 from rightlung.core import InputError
 from rightlung.core.errors import OutputError
 
+T = TypeVar("T")
 MIGRATIONS = Path(__file__).parent / "migrations"
 PATIENCE = 3.0
 """Seconds to wait for a locked database or for a connection; then the answer is 503 and the page tries again."""
@@ -59,6 +60,15 @@ class Store:
             if self.engine.dialect.name == "sqlite":
                 session.connection(execution_options={"begin": "IMMEDIATE"})
             yield session
+
+    def write(self, work: Callable[[Session], T]) -> T:
+        """Do ``work`` in one transaction; if somebody else added the same row meanwhile, once more."""
+        try:
+            with self.writing() as session:
+                return work(session)
+        except IntegrityError:
+            with self.writing() as session:
+                return work(session)
 
     def answers(self) -> bool:
         """Whether the database answers."""
