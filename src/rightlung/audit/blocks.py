@@ -218,8 +218,9 @@ class BlockAudit:
         self, gathered: Gathered, protocol: Protocol, prior: LocationPrior | None, progress: Progress
     ) -> pa.Table | TableOnDisk:
         """Measure all blocks; return the instances table with the columns of the prior."""
-        for fold in (None, *range(prior.folds)) if prior else ():
-            prior.width(fold)  # once, not in every process
+        if prior is not None:
+            for fold in (None, *range(prior.folds)):
+                prior.width(fold)  # once, not in every process
         task = _Measuring(self._folder, protocol, prior, gathered, self._model, self._workers.threads)
         if self._folder is None:
             assert self._targets is not None

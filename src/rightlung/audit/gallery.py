@@ -119,7 +119,7 @@ def _ordered(table: Any, score: str) -> NDArray[np.intp]:
     plain = np.flatnonzero(pc.equal(table.column("condition"), "none").to_numpy())
     values = table.column(score).to_numpy()[plain]
     order = np.argsort(values, kind="stable")
-    return plain[order[~np.isnan(values[order])]]
+    return np.asarray(plain[order[~np.isnan(values[order])]])
 
 
 def _varied(candidates: Sequence[Row], count: int, kind: str, taken: set[str]) -> list[Row]:

@@ -331,7 +331,7 @@ def write_instances(
                 values = table.column(number).to_numpy()
                 kept = values if field.name in NOT_ROUNDED else np.round(values, protocol.decimals)
                 table = table.set_column(number, field.name, pa.array(kept.astype(np.float32)))
-    written = table.replace_schema_metadata(notes_of(protocol, model) | (metadata or {}))
+    written = table.replace_schema_metadata({**notes_of(protocol, model), **(metadata or {})})
     write_whole(Path(path), lambda part: pq.write_table(written, part, compression="zstd"))
 
 

@@ -89,14 +89,11 @@ class Targets:
     """Sex, age band and view by study, as far as the source knows them."""
     problems: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    phrase_set: str = ""
+    """The hash of all phrases and their targets."""
     digests: int = 0
     """Sum of the digests of the phrases, which does not depend on their order."""
     studies_without_patient: int = 0
-
-    @property
-    def phrase_set(self) -> str:
-        """The hash of all phrases and their targets."""
-        return phrase_set_of(self.digests)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -383,6 +380,7 @@ class _Walk:
             self.keep.finish()
         found.store.finish()
         found.left_out = +found.left_out
+        found.phrase_set = phrase_set_of(found.digests)
 
 
 def prepare_studies(

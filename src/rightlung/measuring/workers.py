@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import pickle
@@ -131,12 +132,12 @@ def _on_cluster(
     if started:
         cluster = {"num_cpus": jobs or usable_cores()} if address == LOCAL else {"address": address}
         try:
-            ray.init(**cluster, include_dashboard=False, log_to_driver=False, logging_level="error")
+            ray.init(**cluster, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise InputError(f"--ray {address}: no Ray cluster answers there: {error}") from None
     try:
         everything, remote = ray.put(shared), ray.remote(num_cpus=1, max_retries=3)(work)
-        most = AHEAD * int(ray.cluster_resources().get("CPU", 1))
+        most = AHEAD * int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]
 
         def result(one: Any) -> Any:
             try:
