@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.audit.blind import BASELINES, INDEX_CONSTANT, BlindBaselines
 from rightlung.audit.report_files import PairedReports, WrittenReport, patient_of
+from rightlung.audit.report_gates import report_gates
 from rightlung.audit.report_page import make_report_page
 from rightlung.audit.task_results import PLAIN, PartResult, part_result
 from rightlung.audit.tasks import TaskAnswers, TaskPart
@@ -38,6 +39,7 @@ from rightlung.pages.numbers import number
 from rightlung.pages.write import write_page
 from rightlung.predictions import IMAGE_QUERY, Batch, Prediction
 from rightlung.results.estimate import BootstrapSettings
+from rightlung.results.gates import NOT_ASKED
 from rightlung.scoring.language import MAX_WORDS, UNKNOWN, r2gen_words, vocabulary_of
 
 RESAMPLES, FEWEST = 1000, 3
@@ -218,6 +220,9 @@ def score_reports(scoring: ReportScoring, out: str | Path) -> ReportScores:
             scoring.progress(f"scoring: {part.title.lower()}", number, len(parts))
             protocol, table = scoring.measured(part, answers, references)
             done = part_result(part, protocol, table, (), {}, scoring.settings)
+            if part.name == "clinical":
+                gates = [one for one in report_gates(table, scoring.settings) if one.answer != NOT_ASKED]
+                done = replace(done, gates=gates)
             found.append(replace(done, clusters="patients" if scoring.reports.knows_patients else "reports"))
         changed = {name: {s: change(t) for s, t in references.items()} for name, (_, change) in CHECKS.items()}
         words = next((part for part in parts if part.name == "whole"), parts[0])

@@ -11,6 +11,7 @@ from typing import Any
 
 from rightlung.audit.blind import baselines_of
 from rightlung.audit.page import CONDITION_TITLES
+from rightlung.audit.report_gates import gates_section
 from rightlung.audit.task_results import Compared, PartResult
 from rightlung.audit.tasks import CARDIOMEGALY
 from rightlung.measuring import Measure, find_measure
@@ -30,6 +31,7 @@ def make_task_page(result: Mapping[str, Any], parts: Sequence[PartResult], missi
         Section(f"task-{place}", one.part.title, _paragraphs(one), parts=[*_contents(place, one)])
         for place, one in enumerate(parts)
     ]
+    sections += [gates_section(one.gates, f"gates-{place}") for place, one in enumerate(parts) if one.gates]
     problems = [*result.get("warnings", ()), *missing, *result["problems"]]
     sections += [
         Section("problems", "Left out", items=problems[:50], folded=len(problems) > 5),

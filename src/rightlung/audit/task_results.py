@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rightlung.audit.blind import baselines_of
+from rightlung.audit.report_rows import ReportGate
 from rightlung.audit.tasks import CARDIOMEGALY, TaskPart
 from rightlung.measuring import Protocol
 from rightlung.measuring.run import NO_ANSWER
@@ -60,6 +61,8 @@ class PartResult:
     """The reports that retrieval chose from, if they are not those of the audited studies."""
     galleries: Sequence[Gallery] = ()
     """Cases with pictures, for the page."""
+    gates: Sequence[ReportGate] = ()
+    """What reports depend on, if that was asked (`report_gates`)."""
     clusters: str = "patients"
     """What the bootstrap resamples."""
 
@@ -83,6 +86,7 @@ class PartResult:
                 "measures": estimates_json(self.without_cardiomegaly)
             }
         found |= {"pool": dict(self.pool)} if self.pool else {}
+        found |= {"gates": [one.as_json() for one in self.gates]} if self.gates else {}
         return found | ({"boxes": dict(self.boxes)} if self.boxes else {})
 
 

@@ -20,7 +20,9 @@ from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BlindBaselines, baselines_of
 from rightlung.audit.index_answers import IndexAnswers, nearest_writer
+from rightlung.audit.report_gates import gate_protocol, have_gates, report_conditions, report_gates, words_of
 from rightlung.audit.report_pool import ReportPool, asked_of_pool, blind_candidates, report_pool, reports_of
+from rightlung.audit.report_rows import ReportGate
 from rightlung.audit.run import other_source, source_of
 from rightlung.audit.task_gallery import TaskCases
 from rightlung.audit.task_page import make_task_page
@@ -31,10 +33,10 @@ from rightlung.core.files import folder_lock
 from rightlung.core.progress import Progress, no_progress
 from rightlung.generation.reporter import RetrievalReporter
 from rightlung.lexicon.findings import canonical_finding
-from rightlung.measuring import BoxSettings, Targets, gather_targets, measure, tune_boxes, write_instances
+from rightlung.measuring import BoxSettings, Protocol, Targets, gather_targets, measure, tune_boxes, write_instances
 from rightlung.measuring.box_settings import BoxExample, processed
 from rightlung.measuring.texts import COPIED_EXEMPLARS, COPIED_NEAREST, further_measures
-from rightlung.models.base import Embedder
+from rightlung.models.base import Embedder, TracesWords
 from rightlung.models.blind.prior import FOLDS, fold_of
 from rightlung.models.probe import LinearProbe, ProbeSettings, fit_probe
 from rightlung.models.similarity_embedder import SimilarityEmbedder
@@ -113,6 +115,8 @@ class TaskRun:
     folder: Path
     name: str | None = None
     conditions: Sequence[str] = ("none",)
+    gates: bool = False
+    """Whether a model is also asked under the conditions of the gates."""
     boxes: BoxSettings | None = None
     tune: str | None = None
     settings: BootstrapSettings = field(default_factory=lambda: BootstrapSettings(RESAMPLES))
@@ -276,10 +280,12 @@ class TaskRun:
     def measured(self, part: TaskPart, known: Known) -> PartResult | None:
         """Ask, post-process and measure one part; None if the predictions hold no answers for it."""
         asked_for = part.task if part.method == "embed" else part.slug
-        predictions = self.predictions(part, known, self.conditions, f"predictions-{asked_for}")
+        gates = report_conditions(self.what) if self.gates and part.method == "report" else []
+        asked = [*dict.fromkeys([*self.conditions, *gates])]
+        predictions = self.predictions(part, known, asked, f"predictions-{asked_for}")
         known, unknown = _known_classes(part, known, predictions)
         patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
-        batches: Iterable[Batch] = predictions.batches()
+        batches: Iterable[Batch] = _under(predictions.batches(), self.conditions if gates else None)
         tuned = self.tuned(part, known, predictions) if part.boxes else None
         changes = self.settings.as_options()
         if tuned is not None:
@@ -329,7 +335,19 @@ class TaskRun:
         result = part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
         cases = TaskCases(part, self.source, known.asked, (tuned or Tuned([BoxSettings()])).of)
         result = replace(result, pool=pool.about)
+        if part.method == "report" and have_gates(predictions.rows_by_condition):
+            result = replace(result, gates=self.report_gates(known, predictions, protocol))
         return replace(result, unknown=unknown, galleries=cases.galleries(table, predictions, part.slug, self.cases))
+
+    def report_gates(self, known: Known, predictions: Predictions, protocol: Protocol) -> list[ReportGate]:
+        """Measure the reports under all conditions, and return what they depend on."""
+        rows = _wanted(predictions.batches(), known.asked)
+        table = measure(rows, known.targets, gate_protocol(protocol))
+        sources: dict[str, Any] = {}
+        if isinstance(self.what, TracesWords):
+            tell = partial(self.progress, "tracing words")
+            sources = words_of(self.what, self.source, table["study"].to_pylist(), self.batch_size, tell)
+        return report_gates(table, self.settings, sources)
 
     def blind(self, part: TaskPart, known: Known) -> BlindBaselines:
         """Return the baselines, fitted on the tuning source or on other patients of the same source."""
@@ -388,6 +406,14 @@ def _wanted(batches: Iterable[Batch], asked: TaskAnswers) -> Iterator[Batch]:
     """Yield the rows of batches whose queries are asked."""
     for batch in batches:
         places = [place for place, key in enumerate(batch.keys) if (key.study, key.query) in asked.queries]
+        if places:
+            yield batch.chosen(places)
+
+
+def _under(batches: Iterable[Batch], conditions: Sequence[str] | None) -> Iterator[Batch]:
+    """Yield the rows of batches under some conditions; None: under all."""
+    for batch in batches:
+        places = [n for n, key in enumerate(batch.keys) if conditions is None or key.condition in conditions]
         if places:
             yield batch.chosen(places)
 

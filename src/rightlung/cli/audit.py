@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rightlung.audit import Audit, TaskAudit, audit, audit_tasks
+from rightlung.audit.report_gates import dependence_sentence
 from rightlung.audit.task_page import pool_sentence, task_rows, verdict_of
 from rightlung.cli.output import finish, say, say_problems, say_table
 from rightlung.cli.predict import ask_model, load_model
@@ -111,6 +112,7 @@ def run_tasks(
     missing_labels: str = "unknown",
     probe: str = "logistic",
     pool: str | None = None,
+    gates: bool = False,
 ) -> None:
     """Audit tasks of a model, or of a predictions file."""
     given = None if boxes is None else BoxSettings.parse(boxes)
@@ -127,6 +129,7 @@ def run_tasks(
             asked = load_model(what, device)
             conditions = [*dict.fromkeys(["none", *conditions])]
             options |= {"name": what, "conditions": conditions, "batch_size": batch_size, "overwrite": overwrite}
+            options["gates"] = gates
         done = audit_tasks(asked, source, out, tasks, **options, progress=tell)
     result = {**done.result, "page": str(done.page)}
     measured = {one.part.task for one in done.parts}
@@ -149,6 +152,9 @@ def say_tasks(done: TaskAudit) -> None:
             say(f"- Boxes: {one.protocol.box_settings}.")
         if one.without_cardiomegaly:
             say(f"- Without cardiomegaly: mAP {span(one.without_cardiomegaly['model'], 3)}.")
+        if one.gates:
+            say(f"\n{dependence_sentence(one.gates)}\n")
+            say_table(["gate", "answer", "wanted"], [[g.question, g.answer, g.wanted or "either"] for g in one.gates])
     for warning in done.result["warnings"]:
         say(f"\n- Warning: {warning}")
     say_problems([*done.result["missing"].values()], "parts were not measured")

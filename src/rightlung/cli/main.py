@@ -18,6 +18,7 @@ from rightlung.cli.options import (
     BOXES_HELP,
     CASES_HELP,
     FINDINGS_HELP,
+    GATES_HELP,
     LANGUAGE_MODEL_HELP,
     MEASURE_HELP,
     MISSING_HELP,
@@ -128,6 +129,7 @@ def audit(
     missing_labels: Annotated[str, opt(MISSING_HELP, "unknown|negative")] = "unknown",
     prior_source: Annotated[str | None, opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
     condition: Probes = None,
+    gates: Annotated[bool, opt(GATES_HELP, name="--gates")] = False,
     map: MapKind = None,
     device: Device = None,
     batch_size: Annotated[int, opt("Number of questions to ask the model at once.", "N", min=1)] = 32,
@@ -160,9 +162,11 @@ def audit(
         run_tasks(
             what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
             batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite, train=train,
-            missing_labels=missing_labels, probe=probe, pool=pool,
+            missing_labels=missing_labels, probe=probe, pool=pool, gates=gates,
         )  # fmt: skip
         return
+    if gates:
+        raise InputError("--gates applies to --task report only: also give that task")
     check_no_task_options(boxes, tune, train, pool)
     settings = BootstrapSettings(resamples or 10_000, level, seed)
     shown = 6 if cases is None else cases
