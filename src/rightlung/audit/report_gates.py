@@ -56,7 +56,8 @@ def words_of(
     model: TracesWords, source: Source, studies: Sequence[str], at_once: int, progress: Callable[[float, int], None]
 ) -> dict[str, Sequence[WordSources]]:
     """Return what the words of the reports of the first `TRACED` studies were written from."""
-    chosen, found = [*dict.fromkeys(studies)][:TRACED], {}
+    chosen = [*dict.fromkeys(studies)][:TRACED]
+    found: dict[str, Sequence[WordSources]] = {}
     for begin in range(0, len(chosen), at_once):
         some = chosen[begin : begin + at_once]
         kinds = model.word_sources([source.study(study).load() for study in some])

@@ -198,8 +198,8 @@ def _targets(references: Texts, patients: Mapping[str, str], name: str, seed: in
     labels = {study: StudyLabels(patients[study], {}, text) for study, text in references.items()}
     known = json.dumps([[study, patients[study], text] for study, text in sorted(references.items())])
     settings: dict[str, Any] = {"rules": [], "pixels": None, "seed": seed, "subsets": [], "limit": None}
-    phrase_set = hashlib.sha256(known.encode()).hexdigest()[:10]
-    return Targets(name, settings, store, labels=labels, phrase_set=phrase_set)
+    digests = int.from_bytes(hashlib.sha256(known.encode()).digest(), "big")
+    return Targets(name, settings, store, labels=labels, digests=digests)
 
 
 def _answered(study: str, condition: str, text: str) -> Prediction:

@@ -55,8 +55,8 @@ POOL_HELP = (
 )
 PROBE_HELP = "With --task probe: logistic (regression to convergence) or five-epochs (eCLIP's protocol)."
 GATES_HELP = (
-    "With --task report: also ask about other, mirrored, average and noise images, and with parts of the model changed; "
-    "say what the reports depend on."
+    "With --task report: also ask about another, the mirrored, the average and a noise image, and with parts of the "
+    "model changed; say what the reports depend on."
 )
 MISSING_HELP = (
     "With --task classification or probe: whether a finding that an image's labels lack is unknown or, if other images "
