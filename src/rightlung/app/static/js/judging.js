@@ -38,7 +38,7 @@ async function openItem(id, alias = null) {
   try {
     const item = await get(path(id));
     const place = state.items.find((one) => one.id === id);
-    const [study, image] = [{ key: item.study, title: `Image ${1 + state.items.indexOf(place)} of ${state.items.length}`, annotations: [], phrases: [], regions: {}, located_findings: [] }, await room.fetched(item.study)];
+    const [study, image] = [{ key: item.study, judged: true, title: `Image ${1 + state.items.indexOf(place)} of ${state.items.length}`, annotations: [], phrases: [], regions: {}, located_findings: [] }, await room.fetched(item.study)];
     if (now !== turn) return null;
     room.take(study, image);
     Object.assign(state, { item, maps: null, truth: false });

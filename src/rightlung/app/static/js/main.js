@@ -53,7 +53,7 @@ async function route() {
 }
 
 /** The key of the study that is open for looking; an image that is being judged is not. */
-const openKey = () => (room.study?.id ? room.study.key : null);
+const openKey = () => (room.study && !room.study.judged ? room.study.key : null);
 
 function bindAll() {
   for (const [screen, [name, key]] of Object.entries(SCREENS)) {
@@ -67,7 +67,7 @@ function bindAll() {
 
 function connect() {
   const { stage } = room;
-  room.addEventListener("study", () => { if (FILLERS[room.screen] && room.study.id) route(); });
+  room.addEventListener("study", () => { if (FILLERS[room.screen] && !room.study.judged) route(); });
   room.addEventListener("display", () => {
     stage.hovering = room.display.regions;
     if (FILLERS[room.screen] && !panel.contains(document.querySelector("#panel input:focus"))) FILLERS[room.screen](panel);

@@ -23,7 +23,7 @@ export function showStudies(place) {
     oninput: debounced(() => { state.q = search.value.trim(); load(); }) });
   const file = h("input", { type: "file", hidden: true, accept: ".dcm,.dicom,.png,.jpg,.jpeg,image/png,image/jpeg,application/dicom",
     onchange: () => { upload(file.files[0]); file.value = ""; } });
-  const drop = button("Open an image of your own…", () => file.click(), { class: "drop", title: "DICOM, PNG or JPEG; or drop it anywhere. It is not stored (u)" });
+  const drop = button("Open your own image…", () => file.click(), { class: "drop", title: "DICOM, PNG or JPEG; or drop it anywhere. It is not stored (u)" });
   fill(place, h("h2", { class: "hidden" }, "Studies"), search, h("div", { class: "filters" }, finding, polarity, view, sex), count, list, more, drop, file);
 
   function filter(name, label, options) {
