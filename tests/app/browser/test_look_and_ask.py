@@ -241,7 +241,8 @@ def test_own_images_are_opened_by_drop_and_said_not_to_be_stored(
     PIL.Image.fromarray((studies[0].image * 255).astype(np.uint8)).resize((256, 256)).save(file)
     page = visit.open()
     data = page.evaluate_handle(
-        "(bytes) => { const all = new DataTransfer(); all.items.add(new File([Uint8Array.from(bytes)], 'mine.png')); return all }",
+        "(bytes) => { const all = new DataTransfer();"
+        " all.items.add(new File([Uint8Array.from(bytes)], 'mine.png')); return all }",
         list(file.read_bytes()),
     )
     page.dispatch_event("#stage", "drop", {"dataTransfer": data})

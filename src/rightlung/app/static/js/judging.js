@@ -58,8 +58,8 @@ function failed(error, again) {
 function header() {
   const done = state.items.filter((item) => item.state === "done").length, place = state.items.findIndex(({ id }) => id === state.item.id);
   const to = (step) => state.items[place + step]?.id;
-  return h("header", {}, h("h2", {}, state.study.title),
-    h("p", {}, h("progress", { max: state.items.length, value: done, "aria-label": "Progress" }), ` ${done} of ${state.items.length} images done`),
+  return h("header", {}, h("div", { class: "row between" }, h("h2", {}, state.study.title),
+    h("span", { class: "soft" }, h("progress", { max: state.items.length, value: done, "aria-label": "Progress" }), ` ${done} of ${state.items.length} done`)),
     h("div", { class: "chips" }, button("Previous", () => openItem(to(-1)), { disabled: !to(-1), title: "Previous image (,)" }),
       button("Next", () => openItem(to(1)), { disabled: !to(1), title: "Next image (.)" }), button("Undo", undo, { title: "Take the last answer back (z)" }),
       button("Stop for now", () => room.go("judge"), { class: "quiet" })));

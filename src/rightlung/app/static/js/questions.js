@@ -34,7 +34,7 @@ function choices({ name, text: asked, choices: offered }, chosen, give) {
     h("div", { class: "scale5" }, offered.map(({ value, label, anchor: meaning }) => h("label", { title: meaning || null, onmouseenter: () => explain(value),
       onmouseleave: () => explain(checked(group)) },
       h("input", { type: "radio", name, value: String(value), checked: value === chosen, onfocus: () => mark(group), onchange: () => { give(name, value); explain(value); } }),
-      h("kbd", {}, String(value)), h("span", {}, label)))), anchor);
+      h("kbd", {}, String(value)), label !== String(value) && h("span", {}, label)))), anchor);
   explain(chosen);
   group.addEventListener("click", () => mark(group));
   return group;
