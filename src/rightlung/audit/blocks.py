@@ -19,10 +19,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rightlung import __version__
+from rightlung.audit.gates import CENTRE_COLUMN, have_gates
 from rightlung.audit.subgroups import ATTRIBUTES, add_persons
 from rightlung.core import InputError, Phrase, Polarity, Query
 from rightlung.core.files import read_json, write_whole
@@ -32,6 +34,7 @@ from rightlung.measuring import Protocol, Targets, gather_targets, measure, writ
 from rightlung.measuring.run import notes_of
 from rightlung.measuring.targets import TARGETS, phrase_set_of, side_told
 from rightlung.measuring.workers import Workers, can_be_sent, default_jobs
+from rightlung.models.blind.centre import CentrePrior
 from rightlung.models.blind.prior import LocationPrior, PriorRow
 from rightlung.predictions import Batch, Prediction, Predictions
 from rightlung.predictions.parts import Part
@@ -175,6 +178,8 @@ class _Measuring:
     gathered: Gathered
     model: str
     threads: int | None
+    centre: bool
+    """Whether the centre prior is measured, too."""
 
 
 class BlockAudit:
@@ -185,6 +190,7 @@ class BlockAudit:
     ) -> None:
         self.blocks = Blocks(predictions)
         self._source, self._model = source, predictions.model or ""
+        self._gates = have_gates(predictions.rows_by_condition)
         self._workers = Workers(default_jobs(len(self.blocks)) if jobs is None and ray is None else jobs, ray)
         if self._workers.threads is not None and not can_be_sent(source):
             if jobs is not None or ray is not None:
@@ -221,7 +227,9 @@ class BlockAudit:
         if prior is not None:
             for fold in (None, *range(prior.folds)):
                 prior.width(fold)  # once, not in every process
-        task = _Measuring(self._folder, protocol, prior, gathered, self._model, self._workers.threads)
+        task = _Measuring(
+            self._folder, protocol, prior, gathered, self._model, self._workers.threads, self._gates
+        )  # fmt: skip
         if self._folder is None:
             assert self._targets is not None
             progress("scoring", 0, 1)
@@ -297,6 +305,12 @@ def _measured(task: _Measuring, batches: Callable[[], Iterator[Batch]], targets:
     targets.add_column("side_told", lambda phrase: side_told(phrase, prior))
     add_persons(targets, task.gathered.attributes)
     table = measure(batches(), targets, task.protocol, workers=task.threads)
+    if task.centre:
+        there = np.flatnonzero(pc.equal(table["condition"], "none").to_numpy())
+        asked = _asked_of_prior(CentrePrior(), table.take(there), targets)
+        column = np.full(table.num_rows, np.nan)
+        column[there] = measure(asked, targets, task.protocol, workers=task.threads)["mass_inside"].to_numpy()
+        table = table.append_column(CENTRE_COLUMN, pa.array(column))
     if prior is None:
         return table
     asked = _asked_of_prior(prior, table, targets)
@@ -311,7 +325,7 @@ def _measured(task: _Measuring, batches: Callable[[], Iterator[Batch]], targets:
     return table.append_column("prior_support", pa.array(support, pa.int64()))
 
 
-def _asked_of_prior(prior: LocationPrior, table: pa.Table, targets: Targets) -> Iterator[Batch]:
+def _asked_of_prior(prior: LocationPrior | CentrePrior, table: pa.Table, targets: Targets) -> Iterator[Batch]:
     """Yield the prior's answers to the same words; the findings are those of the original phrase."""
     for part in table.select(["study", "query", "condition", "asked"]).to_batches(max_chunksize=1000):
         keys = part.to_pylist()

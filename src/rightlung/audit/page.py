@@ -56,7 +56,7 @@ _OUTCOME = Column(
 
 def make_page(
     result: Mapping[str, Any], found: Breakdown, galleries: Sequence[Gallery], next_steps: Sequence[str] = (),
-    subgroups: Sequence[Table] = (),
+    subgroups: Sequence[Table] = (), gates: Sequence[Section] = (),
 ) -> Page:  # fmt: skip
     """Return the page for an audit's result (see `run.audit`)."""
     counts, protocol, said = result["counts"], result["protocol"], details(found)
@@ -69,6 +69,7 @@ def make_page(
     first = [gallery for gallery in galleries if gallery.name == "typical"]
     sections = [
         Section("verdict", "Verdict", parts=[*first, *_headline(found, HEADLINE[:1], basis)], verdict=verdicts(found)),
+        *gates,
         Section("cases", "Cases", parts=[gallery for gallery in galleries if gallery not in first]),
         Section("overall", "Model and prior", [_PRIOR], parts=[*_overall(found, basis)]),
         Section("sides", "Left and right", parts=[*_sides(found, basis)]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,6 +25,9 @@ from rightlung.audit.blocks import BlockAudit, Gathered, rows_in_pieces, tables_
 from rightlung.audit.checklist import checklist
 from rightlung.audit.coordinates import coordinate_mistakes
 from rightlung.audit.gallery import galleries
+from rightlung.audit.gates import map_gates
+from rightlung.audit.gates_case import gate_case
+from rightlung.audit.gates_page import gate_sections
 from rightlung.audit.page import make_page
 from rightlung.audit.subgroups import subgroup_sentence, subgroup_tables, subgroups
 from rightlung.audit.summary import sentences, verdicts
@@ -93,6 +96,7 @@ def audit(
     settings: BootstrapSettings | None = None,
     cases: int = 6,
     next_steps: Sequence[str] = (),
+    not_asked: Mapping[str, str] | None = None,
     jobs: int | None = 1,
     ray: str | None = None,
     progress: Progress = no_progress,
@@ -100,7 +104,8 @@ def audit(
     """Audit predictions against their source; write the instances table, the numbers and the page to ``out``.
 
     ``source`` is by default the one that the predictions name. The image-blind prior is fitted on ``prior_source``, by
-    default on the same phrases, cross-fitted over patients. ``cases`` best and worst cases are drawn.
+    default on the same phrases, cross-fitted over patients. ``cases`` best and worst cases are drawn. ``not_asked``
+    says why gates are missing (`rightlung.audit.gates`).
 
     Large audits go through blocks of studies (`rightlung.audit.blocks`), in ``jobs`` processes (None: all that pay) or
     on the Ray cluster at the address ``ray``; a killed one is continued by the next call.
@@ -129,17 +134,20 @@ def audit(
         progress("computing intervals", 0, 1)
         measured = Measured.of(tables_of(table), complete=False)
         found, groups = break_down(measured, settings), subgroups(measured, settings)
+        gates = map_gates(measured, settings, studies, not_asked)
         result = _result(opened, studies, targets, protocol, len(table), notes)
         summary = [*(f"Warning: {warning}" for warning in warnings), *sentences(found)]
         verdict = [*map(vars, verdicts(found))]
-        summary += filter(None, [subgroup_sentence(groups)])
+        summary += filter(None, [subgroup_sentence(groups), "" if gates is None else gates.sentence])
         result |= found.as_json() | {"warnings": warnings, "verdict": verdict, "summary": summary}
         result["subgroups"] = [one.as_json() for one in groups]
+        result |= {} if gates is None else {"gates": gates.as_json()}
         progress("computing intervals", 1, 1)
         progress("writing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)
         drawn = galleries(table, opened, studies, known, cases)
-        page = make_page(result, found, drawn, steps, subgroup_tables(groups))
+        shown = gate_sections(gates, gate_case(table, opened, studies, protocol.seed) if cases else ())
+        page = make_page(result, found, drawn, steps, subgroup_tables(groups), shown)
         instances: Content = partial(write_instances, table=table, protocol=protocol, model=opened.model or "")
         if isinstance(table, TableOnDisk):
             instances = partial(shutil.copyfile, table.path)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from rightlung.audit import Audit, TaskAudit, audit, audit_tasks
+from rightlung.audit.gates import gate_conditions
 from rightlung.audit.report_gates import dependence_sentence
 from rightlung.audit.task_page import pool_sentence, task_rows, verdict_of
 from rightlung.cli.output import finish, say, say_problems, say_table
-from rightlung.cli.predict import ask_model, load_model
+from rightlung.cli.predict import CONDITIONS, ask_model, load_model
 from rightlung.core import InputError
 from rightlung.core.progress import ProgressBars
 from rightlung.measuring import BoxSettings, find_measure
@@ -19,6 +20,9 @@ from rightlung.pages.numbers import span, verdict
 from rightlung.predictions import open_predictions
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.groups import HEADLINE, Breakdown
+from rightlung.studies import open_source
+
+_OF_MODELS = "applies to a model only: a predictions file already holds its conditions, and its gates are judged anyway"
 
 
 def run(
@@ -34,10 +38,12 @@ def run(
     overwrite: bool,
     json: bool,
     *,
+    gates: bool = False,
     jobs: int | None = None,
     ray: str | None = None,
 ) -> None:
     """Audit a predictions file, or ask a model and audit its answers."""
+    not_asked: dict[str, str] = {}
     with ProgressBars(say) as tell:
         problems: list[str] = []
         reused: dict[str, Any] = {}
@@ -46,6 +52,8 @@ def run(
                 raise InputError("--condition applies to a model only: a predictions file already holds its conditions")
             if overwrite:
                 raise InputError("--overwrite applies to a model only: a predictions file is read, not written")
+            if gates:
+                raise InputError(f"--gates {_OF_MODELS}")
             predictions = Path(what)
         else:
             if source is None and (what.endswith(".parquet") or ("/" in what and not Path(what).exists())):
@@ -53,6 +61,9 @@ def run(
             if source is None:
                 raise InputError(f"to audit the model {what!r}, also give the source of studies to ask it about")
             predictions, model = out / "predictions", load_model(what, device)
+            if gates:
+                added, not_asked = gate_conditions(model, open_source(source))
+                conditions = [*dict.fromkeys([*CONDITIONS, *conditions, *added])]
             summary = ask_model(
                 model, source, predictions, conditions, tell, queries=["phrases"], model_name=what,
                 batch_size=batch_size, overwrite=overwrite,
@@ -61,7 +72,7 @@ def run(
             problems = [*map(str, summary.failed), *summary.problems]
         done = audit(
             open_predictions(predictions), source, out, prior_source=prior_source, settings=settings, cases=cases,
-            jobs=jobs, ray=ray, progress=tell,
+            not_asked=not_asked, jobs=jobs, ray=ray, progress=tell,
         )  # fmt: skip
     result = {**done.result, **reused, "problems": [*problems, *done.problems], "page": str(done.page)}
 

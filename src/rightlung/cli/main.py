@@ -172,7 +172,7 @@ def audit(
     shown = 6 if cases is None else cases
     run(
         what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json,
-        jobs=jobs, ray=ray,
+        gates=gates, jobs=jobs, ray=ray,
     )  # fmt: skip
 
 

@@ -40,6 +40,10 @@ TASK_HELP = (
     "Task to measure (repeatable): grounding, detection, classification, probe, region-classification, "
     "region-description, retrieval or report; TASK:PART for one part. Default: the audit of heatmaps."
 )
+GATES_HELP = (
+    "Also ask with the finding taken away, a place elsewhere covered, other images and other words, and give a verdict "
+    "for each finding (docs/gates.md)."
+)
 BOXES_HELP = (
     "With --task: post-processing of predicted boxes: merge (the boxes of a class become one), nms=IOU or none. "
     "Default: nms=0.25 or, with --tune, the best IoU."

@@ -167,21 +167,25 @@ def _use(one: GateResult, removal: str | None, relevant: float) -> tuple[Use, st
     if all(change.high < relevant for change in counted.values()):
         return IGNORES, f"no change of the image changes the answer by {relevant:g} or more"
     moving = [name for name, change in counted.items() if change.low >= relevant]
-    if removal is None or removal not in one.contrasts:
-        missing = "taking the finding away" if removal is None else "covering an equal area elsewhere"
-        return TOO_FEW, f"{missing} was asked of fewer than {FEW_PATIENTS} patients"
-    effect, contrast = one.effects[removal], one.contrasts[removal]
+    contrast = one.contrasts.get(removal or "")
+    if removal is None or contrast is None or contrast.patients < FEW_PATIENTS:
+        missing = "the finding taken away" if removal is None else "an equal area elsewhere covered"
+        return TOO_FEW, f"fewer than {FEW_PATIENTS} patients with {missing}"
+    effect = one.effects[removal]
     margin = RELEVANT_FALL * one.response.value
     small = -effect.low < margin  # the whole interval of the fall
     if effect.shown and effect.value < 0 and contrast.shown and contrast.value > 0 and not small:
-        return SELECTIVE, f"the response falls under {removal}, more than twice as much as under {ELSEWHERE}"
+        return (
+            SELECTIVE,
+            "without the finding, the response falls more than twice as much as with a place elsewhere covered",
+        )
     if moving and small:
         return (
             UNSTABLE,
-            f"the answer changes under {moving[0]}, but {removal} takes less than a quarter of the response",
+            f"the answer changes under {moving[0]}, but three quarters of the response stay without the finding",
         )
     if moving and contrast.high < margin / 2:
-        return UNSTABLE, f"the response falls under {ELSEWHERE} half as much as under {removal}, or more"
+        return UNSTABLE, "covering a place elsewhere costs at least half as much of the response as losing the finding"
     return TOO_FEW, "the intervals allow more than one verdict"
 
 

@@ -1,0 +1,236 @@
+"""Gates of an audit: which conditions apply to a source, and the verdicts that their answers give (docs/gates.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rightlung.core import InputError, Study
+from rightlung.core.files import plain
+from rightlung.models.untrained import untrained
+from rightlung.probes.twins import TWIN, changed_finding, occluded_finding
+from rightlung.results.estimate import BootstrapSettings, Comparison
+from rightlung.results.estimator import Deferred, Estimator, Floats
+from rightlung.results.gates import (
+    ALL,
+    ELSEWHERE,
+    GATES,
+    IGNORES,
+    IMAGE_GATES,
+    PLAIN,
+    RELEVANT,
+    RELEVANT_FALL,
+    REMOVALS,
+    SELECTIVE,
+    TOO_FEW,
+    UNSTABLE,
+    UNTRAINED,
+    GateColumns,
+    GateResult,
+    judge,
+)
+from rightlung.results.groups import FEW_PATIENTS
+from rightlung.results.measured import Measured
+from rightlung.studies import Source
+
+LOCATION_PRIOR, CENTRE_PRIOR = "location-prior", "centre-prior"
+"""Names of the image-blind priors among the effects: the response of the prior instead of the model's."""
+PRIORS = (LOCATION_PRIOR, CENTRE_PRIOR)
+CENTRE_COLUMN = "centre_mass_inside"
+"""The column of the instances table with the response of the centre prior."""
+TWINS = tuple(name for name in GATES if name.startswith(TWIN))
+_SIGNS = {*GATES} - {"swap-sides", "exchange-image", "random-sentence"}
+"""Conditions that show that gates were asked for; the others are asked in any audit, or for other reasons."""
+_TWIN_MEASURES = ("average_precision", "peak_on_side", "similarity_global", "similarity_local", "abstention")
+
+
+@dataclass(frozen=True)
+class Gates:
+    """The verdicts of one task; the first result is that of all findings together."""
+
+    results: Sequence[GateResult]
+    response: str
+    """What the response is."""
+    change: str
+    """What the change of an answer is."""
+    not_asked: Mapping[str, str] = field(default_factory=dict)
+    """Gates that were not asked, with the reason."""
+    twins: Mapping[str, Mapping[str, Mapping[str, Comparison]]] = field(default_factory=dict)
+    """Exact causal effects: the change of each measure, by finding and twin."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values, with the limits of the rules."""
+        rules = {"relevant_change": RELEVANT, "relevant_fall": RELEVANT_FALL, "fewest_patients": FEW_PATIENTS}
+        found: dict[str, Any] = plain(vars(self) | {"rules": rules})
+        return found
+
+    @property
+    def sentence(self) -> str:
+        """The verdicts in one sentence, by verdict."""
+        findings = [one for one in self.results if one.name != ALL]
+        named = {
+            use: [one.name for one in findings if one.use == use] for use in (SELECTIVE, UNSTABLE, IGNORES, TOO_FEW)
+        }
+        parts = [f"{use} for {', '.join(names)}" for use, names in named.items() if names]
+        return f"Gates: all findings together: {self.results[0].use}. By finding: {'; '.join(parts)}."
+
+
+def gate_conditions(model: object, source: Source, with_words: bool = True) -> tuple[list[str], dict[str, str]]:
+    """Return the gates that can be asked, and why the others cannot."""
+    left_out = reasons_not_asked(source, with_words)
+    try:
+        untrained(model)
+    except InputError:
+        left_out[UNTRAINED] = "the model has no weights of PyTorch"
+    return [name for name in GATES if name not in left_out], left_out
+
+
+def reasons_not_asked(source: Source, with_words: bool = True) -> dict[str, str]:
+    """Return why gates do not apply to the questions about a source."""
+    found = {}
+    if not source.has_twins:
+        found = dict.fromkeys(TWINS, "only the source phantom?… renders exact twins")
+    if not with_words:
+        words = [name for name in GATES if name not in (*IMAGE_GATES, UNTRAINED)]
+        found |= dict.fromkeys([*words, "exchange-same-finding"], "the question has no words")
+    return found
+
+
+def have_gates(conditions: Iterable[str]) -> bool:
+    """Return whether some answers were asked for to be judged by gates."""
+    return bool(_SIGNS & {*conditions})
+
+
+def map_gates(
+    measured: Measured, settings: BootstrapSettings, source: Source, left_out: Mapping[str, str] | None = None
+) -> Gates | None:
+    """Return the verdicts about a model's heatmaps, None if no gate was asked.
+
+    ``measured`` holds the ``model``, and the image-blind ``prior`` if it was measured.
+    """
+    if not have_gates(measured.conditions):
+        return None
+    target, scored = measured.targets[0], measured.has(measured.targets[0]) & measured.asked("model")
+    value = partial(measured.value, "model", target=target)
+
+    def response(condition: str, slug: str = "model") -> Floats:
+        inside, declined = (measured.value(slug, name, target, condition) for name in ("mass_inside", "abstention"))
+        return inside * (1 - np.nan_to_num(declined))
+
+    conditions = [name for name in GATES if name in measured.conditions]
+    responses = {name: response(name) for name in (PLAIN, *conditions)}
+    responses |= {LOCATION_PRIOR: response(PLAIN, "prior"), CENTRE_PRIOR: value(CENTRE_COLUMN)}
+    changes = {name: value("moved_mass", condition=name) for name in conditions}
+    findings = [tuple(names or ()) for names in measured.fact("findings")]
+    members = _members(scored, findings)
+    results = _judged(measured.estimator(settings), members, responses, changes)
+    names = [name for name in _TWIN_MEASURES if not np.isnan(value(name)).all()]
+    columns = {name: {PLAIN: value(name)} | {one: value(name, condition=one) for one in TWINS} for name in names}
+    twins = twin_effects(measured.estimator(settings), members, {"mass_inside": responses} | columns)
+    return Gates(
+        results, "share of the map's mass that lies in the target; what the model abstains from counts as outside",
+        "map change: total variation between the map and the original one, 0 to 1",
+        _not_asked(conditions, reasons_not_asked(source) | {**(left_out or {})}), twins,
+    )  # fmt: skip
+
+
+def finding_gates(
+    table: pa.Table, settings: BootstrapSettings, source: Source, left_out: Mapping[str, str] | None = None
+) -> Gates | None:
+    """Return the verdicts about the probabilities of findings in images, None if no gate was asked.
+
+    An instance is a finding that an image shows. Twins and occlusions change one finding of each image, and only the
+    probability of that finding counts there.
+    """
+    conditions = [name for name in GATES if name in set(table["condition"].to_pylist())]
+    if not have_gates(conditions):
+        return None
+    scores: dict[str, dict[tuple[str, str], float]] = {name: {} for name in (PLAIN, *conditions)}
+    patients: dict[tuple[str, str], str] = {}
+    columns = ["study", "patient", "condition", "target", "finding_score", "finding_label"]
+    for row in table.select(columns).to_pylist():
+        key = row["study"], row["target"]
+        if row["condition"] in scores and row["finding_label"] == 1:
+            scores[row["condition"]][key] = row["finding_score"]
+            patients[key] = row["patient"] or f"study {row['study']}"
+    keys = [*patients]
+    drawn = _drawn_findings(source, conditions, {study for study, _ in keys})
+    responses = {}
+    for name, found in scores.items():
+        subject = drawn.get(name)
+        there = [key for key in keys if key in found and (subject is None or subject.get(key[0]) == key[1])]
+        responses[name] = np.array([found[key] if key in there else np.nan for key in keys])
+    changes = {name: abs(responses[name] - responses[PLAIN]) for name in conditions}
+    estimator = Estimator([patients[key] for key in keys], settings)
+    members = _members(~np.isnan(responses[PLAIN]), [(finding,) for _, finding in keys])
+    results = _judged(estimator, members, responses, changes)
+    twins = twin_effects(estimator, members, {"finding_score": responses})
+    reasons = reasons_not_asked(source, with_words=False) | {**(left_out or {})}
+    return Gates(
+        results, "probability of the finding in images that show it", "absolute difference of the probability",
+        _not_asked(conditions, reasons), twins,
+    )  # fmt: skip
+
+
+def _drawn_findings(source: Source, conditions: Iterable[str], studies: set[str]) -> dict[str, dict[str, str | None]]:
+    """Return the finding that each twin and each occlusion changes, by condition and study."""
+
+    def occluded(study: Study) -> str | None:
+        covered = occluded_finding(study)
+        return None if covered is None else next(iter(covered.findings))
+
+    rules: dict[str, Callable[[Study], str | None]] = dict.fromkeys((REMOVALS[1], ELSEWHERE), occluded)
+    rules |= {name: partial(changed_finding, phrase=None, change=name.removeprefix(TWIN)) for name in TWINS}
+    found: dict[str, dict[str, str | None]] = {name: {} for name in conditions if name in rules}
+    for study in source if found else ():
+        if study.id in studies:
+            for name, of_study in found.items():
+                of_study[study.id] = rules[name](study)
+    return found
+
+
+def _members(scored: Any, findings: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """Return which instances are about all findings, and about each, the most frequent first."""
+    counted = np.array([bool(names) for names in findings], dtype=bool) & scored
+    names = sorted({name for one, there in zip(findings, counted, strict=True) if there for name in one})
+    inside = {name: counted & np.array([name in one for one in findings], dtype=bool) for name in names}
+    return {ALL: counted} | dict(sorted(inside.items(), key=lambda item: -int(item[1].sum())))
+
+
+def _judged(
+    estimator: Estimator, members: Mapping[str, Any], responses: Mapping[str, Floats], changes: Mapping[str, Floats]
+) -> list[GateResult]:
+    groups = []
+    for name, inside in members.items():
+        within = ({key: np.where(inside, one, np.nan) for key, one in some.items()} for some in (responses, changes))
+        groups.append(GateColumns(name, *within))
+    return judge(groups, estimator)
+
+
+def twin_effects(
+    estimator: Estimator, members: Mapping[str, Any], columns: Mapping[str, Mapping[str, Floats]]
+) -> dict[str, dict[str, dict[str, Comparison]]]:
+    """Return the mean change of each measure under each twin, by finding; groups of few patients are left out."""
+    deferred = Deferred(estimator)
+    requests = []
+    for name, inside in members.items():
+        for twin in TWINS:
+            for measure, by_condition in columns.items():
+                after, before = (by_condition.get(one, np.full(len(inside), np.nan)) for one in (twin, PLAIN))
+                used = inside & ~np.isnan(after - before)
+                if len(np.unique(estimator.clusters[used])) >= FEW_PATIENTS:
+                    after, before = (np.where(used, one, np.nan) for one in (after, before))
+                    requests.append((name, twin, measure, deferred.difference(after, before)))
+    found: dict[str, dict[str, dict[str, Comparison]]] = {}
+    for name, twin, measure, build in requests:
+        found.setdefault(name, {}).setdefault(twin, {})[measure] = build()
+    return found
+
+
+def _not_asked(asked: Iterable[str], reasons: Mapping[str, str]) -> dict[str, str]:
+    return {name: reasons.get(name, "not asked") for name in GATES if name not in {*asked}}

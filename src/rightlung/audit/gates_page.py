@@ -1,0 +1,228 @@
+"""The part of a page about gates: the verdicts with their numbers, figures, exact causal effects, and one case.
+
+Pages of any task use it: `gate_section` for a page about one task, `gate_parts` within the section of a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rightlung.audit.gates import CENTRE_PRIOR, LOCATION_PRIOR, PRIORS, TWINS, Gates
+from rightlung.measuring import find_measure
+from rightlung.pages.content import Cell, Column, Figure, Gallery, Mark, MarkedSentence, Section, Table
+from rightlung.pages.figures import IntervalPanel, panel_figure
+from rightlung.pages.numbers import NONE, estimate_cell, span
+from rightlung.results.gates import ALL, ELSEWHERE, IGNORES, NOT_ASKED, SELECTIVE, UNSTABLE, GateResult
+from rightlung.results.groups import FEW_PATIENTS
+
+GATE_TITLES: Mapping[str, str] = {
+    "none": "unchanged",
+    "twin-removed": "finding removed (exact twin)",
+    "occlude-target": "finding covered",
+    "twin-moved": "finding in the other lung (twin)",
+    "twin-worse": "finding made worse (twin)",
+    "occlude-elsewhere": "equal area elsewhere covered",
+    "exchange-image": "another patient's image",
+    "exchange-same-finding": "another patient, same finding",
+    "noise-image": "noise as the image",
+    "mean-image": "average image",
+    "nonsense-prompt": "random letters as the words",
+    "empty-prompt": "no words",
+    "random-sentence": "another patient's sentence",
+    "swap-sides": "left and right swapped (words)",
+    "untrained": "random weights",
+    LOCATION_PRIOR: "image-blind location prior",
+    CENTRE_PRIOR: "image-blind centre prior",
+}
+_MARKS: Mapping[str, Mark] = {
+    SELECTIVE: "yes", UNSTABLE: "no", IGNORES: "no", "yes": "yes", "no": "no", NOT_ASKED: "not tested",
+}  # fmt: skip
+
+
+def gate_sections(gates: Gates | None, case: Sequence[Gallery] = ()) -> list[Section]:
+    """Return the sections about gates, none if no gate was asked."""
+    if gates is None:
+        return []
+    title = "Does the model use the finding?"
+    first = Section("gates", title, [introduction(gates)], parts=case, verdict=gate_verdict(gates))
+    return [first, Section("gates-results", "What changes the answer", parts=[*gate_parts(gates)])]
+
+
+def gate_verdict(gates: Gates) -> list[MarkedSentence]:
+    """Return the answers about all findings together, with the differences that they rest on."""
+    one = gates.results[0]
+    use = {SELECTIVE: "The model uses the image selectively.", UNSTABLE: "The model uses the image, but unstably.",
+           IGNORES: "The model ignores the image."}  # fmt: skip
+    found = [MarkedSentence(_MARKS.get(one.use, "unclear"), use.get(one.use, f"The image: {one.use}."), _basis(one))]
+    for what, gate, named in (("words", one.words, "the words"), ("side", one.side, "the side that the words name")):
+        text = {"yes": f"The answer depends on {named}.", "no": f"The answer does not depend on {named}."}
+        said = text.get(gate, f"{named.capitalize()}: {gate}.")
+        if gate != NOT_ASKED:
+            found.append(MarkedSentence(_MARKS.get(gate, "unclear"), said, _moved(one, what)))
+    priors = [(GATE_TITLES[name], one.effects[name]) for name in PRIORS if name in one.effects]
+    if priors:
+        detail = "; ".join(f"{title} − model: {span(effect, signed=True)}" for title, effect in priors)
+        beaten = all(effect.shown and effect.value < 0 for _, effect in priors)
+        than = "stronger than" if beaten else "not shown to be stronger than"
+        mark: Mark = "yes" if beaten else "unclear"
+        found.append(MarkedSentence(mark, f"The response is {than} that of image-blind priors.", f"{_upper(detail)}."))
+    return found
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _basis(one: GateResult) -> str:
+    """Return the comparisons behind the verdict about the image."""
+    said = [f"{_upper(one.reason)}."] if one.reason else []
+    for name in (one.removal, ELSEWHERE):
+        if name in one.effects:
+            said.append(f"{_upper(GATE_TITLES[name])}: {span(one.effects[name], signed=True)}.")
+    if one.removal in one.contrasts:
+        said.append(f"Half the first fall minus the second: {span(one.contrasts[one.removal], signed=True)}.")
+    return " ".join(said)
+
+
+def _moved(one: GateResult, what: str) -> str:
+    gates = {"words": ("nonsense-prompt", "random-sentence"), "side": ("swap-sides",)}[what]
+    some = [f"{GATE_TITLES[name]}: change {span(one.changes[name])}" for name in gates if name in one.changes]
+    return f"{_upper('; '.join(some))}." if some else ""
+
+
+def introduction(gates: Gates) -> str:
+    """Return what gates are, for readers who meet them here."""
+    return (
+        "Gates ask the same questions again with the finding taken away, with an equal area elsewhere covered, with "
+        "other images and with other words. A model that looks at the finding responds less when it is gone, and "
+        f"answers as before when something else changes. Response: {gates.response}. Change: {gates.change}."
+    )
+
+
+def gate_parts(gates: Gates, slug: str = "gates") -> Iterator[Table | Figure]:
+    """Yield the figures and tables about gates; ``slug`` begins their names."""
+    enough = [one for one in gates.results if one.name == ALL or one.patients >= FEW_PATIENTS]
+    yield _overview(gates.results[0], slug)
+    yield _verdicts(gates, enough, slug)
+    if len(enough) > 1:
+        yield _by_finding(enough, slug)
+    for name, some in (("twins", [ALL]), ("twins-findings", [name for name in gates.twins if name != ALL])):
+        if any(finding in gates.twins for finding in some):
+            yield _twin_table(gates, f"{slug}-{name}", some)
+    yield _numbers(enough, slug)
+
+
+def _overview(one: GateResult, slug: str) -> Figure:
+    """Return a figure of every gate: how much answers change, and the response under it."""
+    names = [name for name in GATE_TITLES if name in one.changes or name in one.effects]
+    names = [name for name in names if name not in PRIORS]
+    panels = [
+        IntervalPanel(title="change of the answer", subtitle="0: the same, 1: nothing in common", limits=(0.0, 1.0),
+                      series={"model": [one.changes.get(name) for name in names]}),
+        IntervalPanel(title="change of the response", subtitle="left of the line: weaker", line=0.0, signed=True,
+                      series={"model": [one.effects.get(name) for name in names]}),
+    ]  # fmt: skip
+    caption = (
+        f"All findings together: {one.patients:,} patients, 95 % intervals. The unchanged response is "
+        f"{span(one.response)}."
+    )
+    labels = [GATE_TITLES[name] for name in names]
+    return panel_figure(f"{slug}-all", "All findings", caption, labels, panels)
+
+
+def _verdicts(gates: Gates, shown: Sequence[GateResult], slug: str) -> Table:
+    columns = [
+        Column("finding", "text"), Column("patients"), Column("use of the image", "text", "See docs/gates.md."),
+        Column("response", help=gates.response),
+        Column("finding taken away", help="Change of the response in the twin without it, else with it covered."),
+        Column("elsewhere covered", help="Change of the response with an equal area elsewhere covered as strongly."),
+        Column("half the fall − elsewhere", help="Above zero: it falls more than twice as much as elsewhere."),
+        Column("depends on words", "text"), Column("on side", "text"),
+    ]  # fmt: skip
+    rows = []
+    for one in shown:
+        away = None if one.removal is None else one.effects.get(one.removal)
+        cells = [
+            Cell(one.name, strong=one.name == ALL),
+            Cell(f"{one.patients:,}"),
+            Cell(one.use, strong=True, help=one.reason),
+        ]
+        numbers = (away, one.effects.get(ELSEWHERE), one.contrasts.get(one.removal or ""))
+        cells += [estimate_cell(one.response), *(estimate_cell(value, signed=True) for value in numbers)]
+        rows.append([*cells, Cell(one.words), Cell(one.side)])
+    notes = []
+    if few := [one.name for one in gates.results if one not in shown]:
+        notes.append(f"Fewer than {FEW_PATIENTS} patients, too few to tell: {', '.join(few)}.")
+    if gates.not_asked:
+        reasons: dict[str, list[str]] = {}
+        for name, reason in gates.not_asked.items():
+            reasons.setdefault(reason, []).append(name)
+        notes += [f"Gates not applied ({reason}): {', '.join(names)}." for reason, names in reasons.items()]
+    caption = (
+        "Means with 95 % intervals (bootstrap over patients). Tests of several findings have Holm's correction. "
+        "Every verdict needs evidence for it; “too few patients to tell” means that the intervals allow several."
+    )
+    return Table(f"{slug}-verdicts", "Verdict by finding", caption, columns, rows, notes)
+
+
+def _by_finding(shown: Sequence[GateResult], slug: str) -> Figure:
+    """Return a figure of the findings: taken away against elsewhere, and other images and words."""
+    away = [None if one.removal is None else one.effects.get(one.removal) for one in shown]
+    elsewhere = [one.effects.get(ELSEWHERE) for one in shown]
+    panels = [
+        IntervalPanel(title="change of the response", line=0.0, signed=True,
+                      series={"finding taken away": away, "equal area elsewhere covered": elsewhere}),
+    ]  # fmt: skip
+    for name in ("exchange-same-finding", "noise-image", "nonsense-prompt", "swap-sides"):
+        found = [one.changes.get(name) for one in shown]
+        if any(found) and len(panels) < 4:
+            title = f"change: {GATE_TITLES[name]}"
+            panels.append(IntervalPanel(title=title, limits=(0.0, 1.0), series={"finding taken away": found}))
+    caption = (
+        "A model that uses a finding has the filled mark far to the left of the line and the open one on it. The other "
+        "panels show how much the answer changes with another image or other words."
+    )
+    return panel_figure(f"{slug}-findings", "By finding", caption, [one.name for one in shown], panels)
+
+
+def _twin_table(gates: Gates, name: str, findings: Sequence[str]) -> Table:
+    """Return the exact causal effect of each finding on everything that was measured."""
+    measures = [*dict.fromkeys(name for by_twin in gates.twins.values() for one in by_twin.values() for name in one)]
+    columns = [Column("finding", "text"), Column("in the twin it is", "text"), Column("patients")]
+    columns += [Column(_measure_title(name), help=_measure_help(name, gates)) for name in measures]
+    rows = []
+    for finding, twin in ((finding, twin) for finding in findings for twin in TWINS):
+        if found := gates.twins.get(finding, {}).get(twin):
+            how = {"removed": "removed", "moved": "in the other lung", "worse": "worse"}[twin.removeprefix("twin-")]
+            patients = Cell(f"{max(one.patients for one in found.values()):,}")
+            values = [estimate_cell(found.get(name), signed=True) for name in measures]
+            rows.append([Cell(finding, strong=finding == ALL), Cell(how), patients, *values])
+    caption = (
+        "The twin is the same patient with this finding changed and every other pixel equal, so these differences "
+        "(twin − original) are the exact causal effect of the finding. The target stays at the original place."
+    )
+    title = "Causal effect of a finding" + ("" if findings == [ALL] else ", by finding")
+    return Table(name, title, caption, columns, rows, folded=findings != [ALL])
+
+
+def _measure_title(name: str) -> str:
+    return {"mass_inside": "response", "finding_score": "probability"}.get(name) or find_measure(name).title
+
+
+def _measure_help(name: str, gates: Gates) -> str:
+    return gates.response if name in ("mass_inside", "finding_score") else find_measure(name).meaning
+
+
+def _numbers(shown: Sequence[GateResult], slug: str) -> Table:
+    numbers = ("patients", "change of the answer", "change of the response")
+    columns = [Column("finding", "text"), Column("condition", "text"), *map(Column, numbers), Column("outcome", "text")]
+    rows = []
+    for one in shown:
+        for name in dict.fromkeys((*one.effects, *one.changes)):
+            effect, change = one.effects.get(name), one.changes.get(name)
+            patients = max(some.patients for some in (effect, change) if some is not None)
+            first = [Cell(one.name), Cell(GATE_TITLES.get(name, name)), Cell(f"{patients:,}")]
+            outcome = Cell(NONE if effect is None else effect.verdict)
+            rows.append([*first, estimate_cell(change), estimate_cell(effect, signed=True), outcome])
+    caption = "Paired with the unchanged question. Outcomes are those of the change of the response."
+    return Table(f"{slug}-numbers", "Every gate of every finding", caption, columns, rows, folded=True)
