@@ -165,8 +165,6 @@ def audit(
             missing_labels=missing_labels, probe=probe, pool=pool, gates=gates,
         )  # fmt: skip
         return
-    if gates:
-        raise InputError("--gates applies to --task report only: also give that task")
     check_no_task_options(boxes, tune, train, pool)
     settings = BootstrapSettings(resamples or 10_000, level, seed)
     shown = 6 if cases is None else cases
