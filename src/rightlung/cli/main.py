@@ -197,6 +197,25 @@ def compare(
 
 
 @app.command()
+def diagnose(
+    predictions: Annotated[str, arg("Predictions file or folder.", "PREDICTIONS")],
+    source: Annotated[str | None, arg("Address of the studies. Default: named by the predictions.", "[SOURCE]")] = None,
+    measure: Annotated[str, opt("Measure that was published, such as miou, pointing, map or f1.", "NAME")] = ...,  # type: ignore[assignment]
+    published: Annotated[str, opt("The number as printed, such as 0.475 or 47.5.", "NUMBER")] = ...,  # type: ignore[assignment]
+    out: Annotated[Path, opt("Folder to write to.", "DIR")] = Path("diagnosis"),
+    json: Json = False,
+) -> None:
+    """Find the conventions under which predictions give a published number.
+
+    Rescores one predictions file under every known convention of the measure: pooled or averaged, strict or inclusive
+    thresholds, nearest or bilinear, uncertain labels… Writes diagnosis.html, diagnosis.md and diagnosis.json.
+    """
+    from rightlung.cli.diagnose import run
+
+    run(predictions, source, measure, published, out, json)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, opt("Folder to write to.", "DIR")] = Path("demo-output"),
     model: Annotated[str, opt("Model to ask: a name, a folder, or module:Class.", "MODEL")] = "starter",
