@@ -47,7 +47,7 @@ from rightlung.studies import Source
 ROWS_PER_BLOCK = 1000
 """Rows of the predictions after which a block ends; it holds all rows of its studies."""
 UNFINISHED = ".unfinished"
-OF_PRIOR = (*METRICS, "peak_on_side")
+OF_PRIOR = (*METRICS, "peak_on_side", "moved_mass", "turned_mass", "abstention")
 """Columns of the prior that are added to the model's table as ``prior_…``."""
 _KEYS = ("study", "query", "condition", "target", "patient", "target_kind", "reason")
 

@@ -57,6 +57,7 @@ _OUTCOME = Column(
 def make_page(
     result: Mapping[str, Any], found: Breakdown, galleries: Sequence[Gallery], next_steps: Sequence[str] = (),
     subgroups: Sequence[Table] = (), gates: Sequence[Section] = (),
+    further: Sequence[Section] = (),
 ) -> Page:  # fmt: skip
     """Return the page for an audit's result (see `run.audit`)."""
     counts, protocol, said = result["counts"], result["protocol"], details(found)
@@ -74,6 +75,7 @@ def make_page(
         Section("overall", "Model and prior", [_PRIOR], parts=[*_overall(found, basis)]),
         Section("sides", "Left and right", parts=[*_sides(found, basis)]),
         Section("conditions", "Changed phrase or image", said["conditions"], parts=[*_conditions(found, basis)]),
+        *further,
         Section("groups", "Groups", said["groups"], parts=[*_groups(found)]),
         Section("subgroups", "Sex, age and view", parts=subgroups),
         Section("abstention", "Abstention", said["abstention"], parts=[*_abstention(found, basis)]),

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.audit.asked import COLUMNS, asked_warnings
+from rightlung.audit.batteries import battery_conditions
+from rightlung.audit.battery_page import battery_sections, run_batteries
 from rightlung.audit.blocks import BlockAudit, Gathered, rows_in_pieces, tables_of
 from rightlung.audit.checklist import checklist
 from rightlung.audit.coordinates import coordinate_mistakes
@@ -97,6 +99,7 @@ def audit(
     cases: int = 6,
     next_steps: Sequence[str] = (),
     not_asked: Mapping[str, str] | None = None,
+    batteries: Sequence[str] = (),
     jobs: int | None = 1,
     ray: str | None = None,
     progress: Progress = no_progress,
@@ -106,6 +109,7 @@ def audit(
     ``source`` is by default the one that the predictions name. The image-blind prior is fitted on ``prior_source``, by
     default on the same phrases, cross-fitted over patients. ``cases`` best and worst cases are drawn. ``not_asked``
     says why gates are missing (`rightlung.audit.gates`).
+    ``batteries`` are names of `rightlung.audit.batteries.BATTERIES` whose conditions the predictions hold.
 
     Large audits go through blocks of studies (`rightlung.audit.blocks`), in ``jobs`` processes (None: all that pay) or
     on the Ray cluster at the address ``ray``; a killed one is continued by the next call.
@@ -115,7 +119,7 @@ def audit(
     studies = source_of(opened, source)
     with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
         work = BlockAudit(opened, studies, folder, jobs, ray)
-        notes = _notes(opened, studies, work.blocks.other)
+        notes = _notes(opened, studies, 0 if batteries else work.blocks.other)
         elsewhere = open_source(prior_source) if isinstance(prior_source, str) else prior_source
         targets = work.gather(progress)
         if not targets.phrases:
@@ -132,9 +136,11 @@ def audit(
         warnings = asked_warnings(rows_in_pieces(table, COLUMNS))
         warnings += [one.sentence for one in coordinate_mistakes(opened, work.sample(), studies)]
         progress("computing intervals", 0, 1)
-        measured = Measured.of(tables_of(table), complete=False)
+        whole = Measured.of(tables_of(table), complete=False)
+        tested = run_batteries(batteries, whole, opened, table, settings)
+        measured = whole.without(battery_conditions(batteries))
         found, groups = break_down(measured, settings), subgroups(measured, settings)
-        gates = map_gates(measured, settings, studies, not_asked)
+        gates = map_gates(whole, settings, studies, not_asked)
         result = _result(opened, studies, targets, protocol, len(table), notes)
         summary = [*(f"Warning: {warning}" for warning in warnings), *sentences(found)]
         verdict = [*map(vars, verdicts(found))]
@@ -142,12 +148,15 @@ def audit(
         result |= found.as_json() | {"warnings": warnings, "verdict": verdict, "summary": summary}
         result["subgroups"] = [one.as_json() for one in groups]
         result |= {} if gates is None else {"gates": gates.as_json()}
+        if tested is not None:
+            result["batteries"] = tested.as_json()
+            summary += tested.sentences()
         progress("computing intervals", 1, 1)
         progress("writing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)
         drawn = galleries(table, opened, studies, known, cases)
         shown = gate_sections(gates, gate_case(table, opened, studies, protocol.seed) if cases else ())
-        page = make_page(result, found, drawn, steps, subgroup_tables(groups), shown)
+        page = make_page(result, found, drawn, steps, subgroup_tables(groups), shown, battery_sections(tested))
         instances: Content = partial(write_instances, table=table, protocol=protocol, model=opened.model or "")
         if isinstance(table, TableOnDisk):
             instances = partial(shutil.copyfile, table.path)

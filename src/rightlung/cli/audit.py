@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rightlung.audit import Audit, TaskAudit, audit, audit_tasks
+from rightlung.audit.batteries import BATTERIES, conditions_of, report_conditions
 from rightlung.audit.gates import gate_conditions
 from rightlung.audit.report_gates import dependence_sentence
 from rightlung.audit.task_page import pool_sentence, task_rows, verdict_of
@@ -14,6 +16,7 @@ from rightlung.cli.predict import CONDITIONS, ask_model, load_model
 from rightlung.core import InputError
 from rightlung.core.progress import ProgressBars
 from rightlung.measuring import BoxSettings, find_measure
+from rightlung.models.base import Reporter
 from rightlung.models.maps import with_map
 from rightlung.models.probe import ProbeSettings
 from rightlung.pages.numbers import span, verdict
@@ -41,9 +44,11 @@ def run(
     gates: bool = False,
     jobs: int | None = None,
     ray: str | None = None,
+    batteries: Sequence[str] = (),
 ) -> None:
     """Audit a predictions file, or ask a model and audit its answers."""
     not_asked: dict[str, str] = {}
+    names = chosen_batteries(batteries)
     with ProgressBars(say) as tell:
         problems: list[str] = []
         reused: dict[str, Any] = {}
@@ -64,15 +69,19 @@ def run(
             if gates:
                 added, not_asked = gate_conditions(model, open_source(source))
                 conditions = [*dict.fromkeys([*CONDITIONS, *conditions, *added])]
+            if names:
+                conditions = [*dict.fromkeys([*(conditions or CONDITIONS), *conditions_of(names)])]
+            asked = {"model_name": what, "batch_size": batch_size}
             summary = ask_model(
-                model, source, predictions, conditions, tell, queries=["phrases"], model_name=what,
-                batch_size=batch_size, overwrite=overwrite,
-            )  # fmt: skip
+                model, source, predictions, conditions, tell, queries=["phrases"], overwrite=overwrite, **asked
+            )
+            if (of_reports := report_conditions(names)) and isinstance(model, Reporter):
+                ask_model(model, source, predictions, of_reports, tell, queries=["image"], **asked)
             reused = {"reused": summary.reused, "reused_from": summary.reused_from}
             problems = [*map(str, summary.failed), *summary.problems]
         done = audit(
             open_predictions(predictions), source, out, prior_source=prior_source, settings=settings, cases=cases,
-            not_asked=not_asked, jobs=jobs, ray=ray, progress=tell,
+            batteries=names, not_asked=not_asked, jobs=jobs, ray=ray, progress=tell,
         )  # fmt: skip
     result = {**done.result, **reused, "problems": [*problems, *done.problems], "page": str(done.page)}
 
@@ -82,6 +91,13 @@ def run(
         say(f"\npage: {done.page}\nrows: {done.instances}\n\n{result['note']}")
 
     finish(json, result, tell_people, result["problems"])
+
+
+def chosen_batteries(given: Sequence[str]) -> list[str]:
+    """Return names of batteries, all of them for ``all``."""
+    names = [*dict.fromkeys(name for one in given for name in (BATTERIES if one == "all" else [one]))]
+    conditions_of(names)  # an unknown name is an error
+    return names
 
 
 def choose_map(what: str, kind: str | None) -> str:

@@ -15,6 +15,7 @@ from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.cli.judgements import judgements_app
 from rightlung.cli.leaderboard import leaderboard
 from rightlung.cli.options import (
+    BATTERY_HELP,
     BOXES_HELP,
     CASES_HELP,
     FINDINGS_HELP,
@@ -129,6 +130,7 @@ def audit(
     missing_labels: Annotated[str, opt(MISSING_HELP, "unknown|negative")] = "unknown",
     prior_source: Annotated[str | None, opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
     condition: Probes = None,
+    battery: Annotated[Texts, opt(BATTERY_HELP, "NAME")] = None,
     gates: Annotated[bool, opt(GATES_HELP, name="--gates")] = False,
     map: MapKind = None,
     device: Device = None,
@@ -152,6 +154,8 @@ def audit(
 
     what = choose_map(what, map)
     if task:
+        if battery:
+            raise InputError("--battery applies to the audit of heatmaps only, not to --task")
         settings = BootstrapSettings(resamples or 250, level, seed)
         if prior_source is not None:
             raise InputError(
@@ -170,7 +174,7 @@ def audit(
     shown = 6 if cases is None else cases
     run(
         what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json,
-        gates=gates, jobs=jobs, ray=ray,
+        batteries=battery or [], gates=gates, jobs=jobs, ray=ray,
     )  # fmt: skip
 
 

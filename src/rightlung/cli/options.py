@@ -44,6 +44,10 @@ GATES_HELP = (
     "Also ask with the finding taken away, a place elsewhere covered, other images and other words, and give a verdict "
     "for each finding (docs/gates.md)."
 )
+BATTERY_HELP = (
+    "Battery of changes with a known right effect (repeatable): negation, laterality, severity, synonyms, "
+    "region-hints, mirror, orientation, contradiction, or all (docs/batteries.md)."
+)
 BOXES_HELP = (
     "With --task: post-processing of predicted boxes: merge (the boxes of a class become one), nms=IOU or none. "
     "Default: nms=0.25 or, with --tune, the best IoU."

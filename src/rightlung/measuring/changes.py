@@ -44,7 +44,8 @@ class Changes(AbstractContextManager["Changes"]):
         self._rows: dict[Key, Sequence[int]] = {}
         self._waiting: dict[Key, list[Key]] = {}
         self.regions = regions
-        self.values: dict[str, dict[int, float]] = {"moved_mass": {}, "moved_peak": {}, "kl_random": {}}
+        names = ("moved_mass", "moved_peak", "turned_mass", "turned_peak", "kl_random")
+        self.values: dict[str, dict[int, float]] = {name: {} for name in names}
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
@@ -86,7 +87,7 @@ class Changes(AbstractContextManager["Changes"]):
                 self._note("kl_random", plain, symmetric_divergence(shares, other_shares))
 
     def _note(self, name: str, key: Key, value: float) -> None:
-        self.values.setdefault(name, {}).update(dict.fromkeys(self._rows[key], value))
+        self.values[name] |= dict.fromkeys(self._rows[key], value)
 
 
 def on_common_grid(answer: AnswerMap) -> FloatMap | None:

@@ -53,7 +53,7 @@ NO_ANSWER = "no answer: "
 """Begins the reason of a row whose prediction is an error."""
 ANSWERED = ("finding_scores", "report", "sentences", "boxes", "image_embedding", "text_embedding", "error")
 """Columns of the predictions file that measures of images and regions use."""
-CHANGES = ("moved_mass", "moved_peak", "kl_random")
+CHANGES = ("moved_mass", "moved_peak", "turned_mass", "turned_peak", "kl_random")
 NOT_ROUNDED = ("similarity_global", "similarity_local")
 """Similarities are compared with each other, and rounding would make ties."""
 
@@ -112,7 +112,7 @@ def measure(
             if progress is not None:
                 progress(read)
     table = pa.concat_tables(parts) if parts else schema.empty_table()
-    for name in dict.fromkeys([*CHANGES, *changes.values]):
+    for name in CHANGES:
         column = np.full(count, np.nan)
         column[list(changes.values[name])] = list(changes.values[name].values())
         table = table.append_column(name, pa.array(column))

@@ -7,7 +7,7 @@ An array has one entry per (study, query), NaN where undefined, so that changes 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -186,6 +186,11 @@ class Measured:
     def estimator(self, settings: BootstrapSettings | None = None) -> Estimator:
         """Return an estimator for arrays over the phrases."""
         return Estimator(self.patients, settings)
+
+    def without(self, conditions: Collection[str]) -> Measured:
+        """Return the same without some conditions."""
+        kept = [{at: rows for at, rows in one.rows.items() if at[0] not in conditions} for one in self.models]
+        return replace(self, models=tuple(replace(one, rows=rows) for one, rows in zip(self.models, kept, strict=True)))
 
     def subset(self, name: str) -> Flags:
         """Return which phrases are in a subset: ``all``, or a boolean column (``one-lung`` is ``one_lung``)."""
