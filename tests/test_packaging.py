@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MODULES = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "pylibjpeg-openjpeg": "openjpeg"}
-MODULES |= {"faiss-cpu": "faiss", "umap-learn": "umap"}
+MODULES |= {"argon2-cffi": "argon2", "faiss-cpu": "faiss", "umap-learn": "umap"}
 TOOLS = {"mypy", "ruff", "pytest-xdist", "pydicom-data", "types-PyYAML"}
 """Used by the Makefile, or as data or types."""
 
@@ -24,10 +24,10 @@ def name_of(requirement: str) -> str:
 
 def test_reading_dicom_is_part_of_the_standard_installation() -> None:
     assert {"pydicom", "pylibjpeg", "pylibjpeg-openjpeg"} <= set(map(name_of, PROJECT["dependencies"]))
-    assert set(PROJECT["optional-dependencies"]) == {"dev", "generation", "language", "retrieval"}
+    assert set(PROJECT["optional-dependencies"]) == {"dev", "generation", "language", "retrieval", "serve"}
 
 
-@pytest.mark.parametrize("extra", ["", "dev", "generation", "language", "retrieval"])
+@pytest.mark.parametrize("extra", ["", "dev", "generation", "language", "retrieval", "serve"])
 def test_every_requirement_is_used(extra: str) -> None:
     listed = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
     folders = ("src", "tests", "benchmarks") if extra else ("src",)
