@@ -24,10 +24,10 @@ def name_of(requirement: str) -> str:
 
 def test_reading_dicom_is_part_of_the_standard_installation() -> None:
     assert {"pydicom", "pylibjpeg", "pylibjpeg-openjpeg"} <= set(map(name_of, PROJECT["dependencies"]))
-    assert set(PROJECT["optional-dependencies"]) == {"dev", "generation", "language", "retrieval", "serve"}
+    assert set(PROJECT["optional-dependencies"]) == {"dev", "generation", "language", "ray", "retrieval", "serve"}
 
 
-@pytest.mark.parametrize("extra", ["", "dev", "generation", "language", "retrieval", "serve"])
+@pytest.mark.parametrize("extra", ["", "dev", "generation", "language", "ray", "retrieval", "serve"])
 def test_every_requirement_is_used(extra: str) -> None:
     listed = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
     folders = ("src", "tests", "benchmarks") if extra else ("src",)
