@@ -53,9 +53,10 @@ class Service:
         from rightlung.app.service import create_app
         from rightlung.app.settings import ServeSettings
 
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", self.port))
-            self.port = probe.getsockname()[1]
+        if not self.port:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self.port = probe.getsockname()[1]
         settings = ServeSettings(SOURCE, store=f"sqlite:///{self.database}", port=self.port, accounts=self.accounts)
         self._server = uvicorn.Server(uvicorn.Config(create_app(settings), port=self.port, log_level="error"))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
@@ -90,7 +91,7 @@ class Visit:
     def open(self, place: str = "") -> Page:
         """Open a place of the reading room, such as ``#/ask``."""
         self.page.goto(f"{self.url}/{place}")
-        self.page.wait_for_selector("[data-key], .page, dialog")
+        self.page.wait_for_selector(":is([data-key], .page, dialog):visible")
         return self.page
 
     def choose(self, number: int = 0) -> Page:

@@ -66,8 +66,9 @@ export async function request(method, path, body, headers) {
     return await send(method, path, body, headers);
   } catch (error) {
     if (error.code === "csrf") await getSession(true);
-    else if (error.status === 401 && login) await login(error.message);
-    else throw error;
+    const over = error.status === 401 || (error.code === "csrf" && session.login_required && !session.user);
+    if (over && login) await login("Your session is over: please log in again. Nothing that you typed is lost.");
+    else if (error.code !== "csrf") throw error;
     return send(method, path, body, headers);
   }
 }

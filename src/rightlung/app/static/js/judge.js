@@ -39,13 +39,14 @@ function card(study, owner, again) {
 }
 
 async function results(study) {
+  if (study.progress.done < study.progress.total && !confirm("The results name the models, and you still have images to judge. Look anyway?")) return;
   const dialog = h("dialog", { class: "help", "aria-label": "Results", onclose: () => dialog.remove() }, h("h2", {}, study.title), h("p", {}, "Computing…"));
   document.body.append(dialog);
   dialog.showModal();
   const close = h("form", { method: "dialog" }, h("button", { autofocus: true }, "Close"));
   try {
     const [found, { annotators }] = await Promise.all([get(`${path(study.id)}/results`), get(`${path(study.id)}/progress`)]);
-    fill(dialog, h("h2", {}, study.title), h("ul", {}, (found.summary ?? []).map((line) => h("li", {}, typeof line === "string" ? line : line.text ?? ""))),
+    fill(dialog, h("h2", {}, study.title), h("ul", { class: "summary" }, (found.summary ?? []).map((line) => h("li", {}, typeof line === "string" ? line : line.text ?? ""))),
       h("table", {}, h("thead", {}, h("tr", {}, ["Reader", "Done", "Last saved"].map((text) => h("th", { scope: "col" }, text)))),
         h("tbody", {}, annotators.map(({ name, done, total, last_saved: last }) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, `${done} of ${total}`),
           h("td", {}, last ? new Date(last).toLocaleString() : "–"))))),

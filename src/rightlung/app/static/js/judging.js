@@ -123,7 +123,7 @@ export function draw() {
   const { item, maps, alias } = state;
   if (!item || !maps) return;
   const answer = maps[alias], { truth } = item;
-  const shown = { map: answer.map, boxes: answer.boxes ?? [], abstention: answer.absent ? 0.7 : 0, absent: answer.absent, peak: null };
+  const shown = { map: answer.map, boxes: answer.boxes.map((box) => ({ box })), abstention: answer.absent ? 0.7 : 0, absent: answer.absent, peak: null };
   room.stage.main.say(`Map ${alias}: ${item.prompt}`, answer.absent ? "This model says: probably not in this image." : answer.map || shown.boxes.length ? "" : "This model shows nothing.", answer.absent);
   room.stage.main.layers = [...answerLayers(shown), ...(truth && state.truth ? shapeLayers(truth, TRUTH) : [])];
   room.stage.redraw();
