@@ -44,7 +44,7 @@ export function slider(label, value, act, attributes = {}) {
 
 /** Return a labelled choice among `[value, text]` pairs. */
 export function choice(label, options, value, act, attributes = {}) {
-  const list = h("select", { onchange: () => act(list.value), ...attributes },
+  const list = h("select", { "aria-label": label, onchange: () => act(list.value), ...attributes },
     options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)));
   return h("label", { class: "field" }, h("span", {}, label), list);
 }
