@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from rightlung.audit.report_rows import ReportGate, Reports, above
 from rightlung.audit.report_text_gates import text_gates
+from rightlung.audit.sentence_maps import map_estimates
+from rightlung.core import Study
 from rightlung.measuring import find_protocol
 from rightlung.measuring.protocols import Protocol
 from rightlung.models.base import Intervenable, TracesWords, WordSources
@@ -52,18 +54,40 @@ def have_gates(conditions: Iterable[str]) -> bool:
     return bool({*CONDITIONS[1:], *INTERVENTIONS} & {*conditions})
 
 
+def traced(source: Source, studies: Sequence[str]) -> list[Study]:
+    """Return the first `TRACED` of some studies."""
+    return [source.study(study) for study in [*dict.fromkeys(studies)][:TRACED]]
+
+
 def words_of(
-    model: TracesWords, source: Source, studies: Sequence[str], at_once: int, progress: Callable[[float, int], None]
+    model: TracesWords, studies: Sequence[Study], at_once: int, progress: Callable[[float, int], None]
 ) -> dict[str, Sequence[WordSources]]:
-    """Return what the words of the reports of the first `TRACED` studies were written from."""
-    chosen = [*dict.fromkeys(studies)][:TRACED]
+    """Return what the words of the reports of studies were written from."""
     found: dict[str, Sequence[WordSources]] = {}
-    for begin in range(0, len(chosen), at_once):
-        some = chosen[begin : begin + at_once]
-        kinds = model.word_sources([source.study(study).load() for study in some])
-        found |= dict(zip(some, kinds, strict=True))
-        progress(len(found), len(chosen))
+    for begin in range(0, len(studies), at_once):
+        some = studies[begin : begin + at_once]
+        kinds = model.word_sources([study.load() for study in some])
+        found |= dict(zip([study.id for study in some], kinds, strict=True))
+        progress(len(found), len(studies))
     return found
+
+
+def gate_of_maps(table: pa.Table, settings: BootstrapSettings) -> ReportGate:
+    """Say whether the maps of written sentences point at their findings better than the location prior."""
+    found = map_estimates(table, settings)
+    own, prior, difference = found["pointing"]
+    frame = table.to_pandas()
+    outlined = int(frame.pointing.notna().sum())
+    sentence = (
+        f"The maps of {outlined:,} sentences whose finding is outlined in the image hit it in {percent(own)}; the "
+        f"location prior, which reads the sentence and sees no image, in {percent(prior)} (difference "
+        f"{span(difference, signed=True)}). {int(frame.finding.notna().sum()) - outlined:,} assertions have no "
+        "outline, because the image does not show the finding or the source does not outline it."
+    )
+    values = {f"{who}{name}": one for name, pair in found.items()
+              for who, one in zip(("", "prior_", "lead_"), pair, strict=True)}  # fmt: skip
+    question = "Do the maps of sentences point better than the location prior?"
+    return ReportGate("sentence-maps", question, above(difference, 0.0), "yes", sentence, values)
 
 
 def gate_protocol(protocol: Protocol) -> Protocol:

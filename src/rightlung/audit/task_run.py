@@ -20,10 +20,19 @@ from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BlindBaselines, baselines_of
 from rightlung.audit.index_answers import IndexAnswers, nearest_writer
-from rightlung.audit.report_gates import gate_protocol, have_gates, report_conditions, report_gates, words_of
+from rightlung.audit.report_gates import (
+    gate_of_maps,
+    gate_protocol,
+    have_gates,
+    report_conditions,
+    report_gates,
+    traced,
+    words_of,
+)
 from rightlung.audit.report_pool import ReportPool, asked_of_pool, blind_candidates, report_pool, reports_of
 from rightlung.audit.report_rows import ReportGate
 from rightlung.audit.run import other_source, source_of
+from rightlung.audit.sentence_maps import written_maps
 from rightlung.audit.task_gallery import TaskCases
 from rightlung.audit.task_page import make_task_page
 from rightlung.audit.task_results import PartResult, part_result
@@ -36,7 +45,7 @@ from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import BoxSettings, Protocol, Targets, gather_targets, measure, tune_boxes, write_instances
 from rightlung.measuring.box_settings import BoxExample, processed
 from rightlung.measuring.texts import COPIED_EXEMPLARS, COPIED_NEAREST, further_measures
-from rightlung.models.base import Embedder, TracesWords
+from rightlung.models.base import Embedder, Reporter, TracesWords
 from rightlung.models.blind.prior import FOLDS, fold_of
 from rightlung.models.probe import LinearProbe, ProbeSettings, fit_probe
 from rightlung.models.similarity_embedder import SimilarityEmbedder
@@ -346,8 +355,13 @@ class TaskRun:
         sources: dict[str, Any] = {}
         if isinstance(self.what, TracesWords):
             tell = partial(self.progress, "tracing words")
-            sources = words_of(self.what, self.source, table["study"].to_pylist(), self.batch_size, tell)
-        return report_gates(table, self.settings, sources)
+            studies = traced(self.source, table["study"].to_pylist())
+            sources = words_of(self.what, studies, self.batch_size, tell)
+        gates = report_gates(table, self.settings, sources)
+        if isinstance(self.what, TracesWords) and isinstance(self.what, Reporter):
+            maps = written_maps(self.what, traced(self.source, table["study"].to_pylist()), self.batch_size)
+            gates.append(gate_of_maps(maps.table(), self.settings))
+        return gates
 
     def blind(self, part: TaskPart, known: Known) -> BlindBaselines:
         """Return the baselines, fitted on the tuning source or on other patients of the same source."""

@@ -101,6 +101,7 @@ def report(
             "boxes": [list(box.as_tuple()) for box in one.boxes],
             "side_agrees": side_agrees(one.text, one.boxes),
             "prompt_agrees": prompt_agrees(one.text, one.prompt),
+            "abstention": None if one.heatmap is None else one.heatmap.abstention,
         }
         for one in written.sentences
     ]
@@ -131,7 +132,8 @@ def _details(sentence: Sentence) -> str:
     prompt = [] if sentence.prompt is None else [f"asked: {cut(sentence.prompt)}"]
     score = [] if sentence.score is None else [f"score {sentence.score:.2f}"]
     boxes = [f"box {_corners(box.as_tuple())}" for box in sentence.boxes] or ["no box"]
-    details = "; ".join([*prompt, *score, *boxes])
+    text = [] if sentence.heatmap is None else [f"{100 * sentence.heatmap.abstention:.0f} % from the words before"]
+    details = "; ".join([*prompt, *score, *boxes, *text])
     return "\n   warning: ".join([details, *warnings_about(sentence)])
 
 

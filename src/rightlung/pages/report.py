@@ -6,13 +6,20 @@ import base64
 import io
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.core import Box, Image, Report, Sentence
+from rightlung.core import Box, Heatmap, Image, Report, Sentence
 from rightlung.lexicon import side_of
 from rightlung.lexicon.findings import broader_findings
 from rightlung.lexicon.labeller import read_sentence
 
+if TYPE_CHECKING:
+    import PIL.Image
+
+MAP_PIXELS, OPACITY = 160, 0.75
 COLOURS = (
     "#ffb14e", "#4cc9f0", "#8ee65a", "#ff7eb6", "#c9a6ff", "#ffe45c", "#4ff0c4", "#ff8b6b", "#9db8ff", "#d9d9d9",
 )  # fmt: skip
@@ -66,18 +73,41 @@ def warnings_about(sentence: Sentence) -> list[str]:
     return [one for one in (other, wrong_side(sentence.text, sentence.boxes)) if one]
 
 
+def map_png(heatmap: Heatmap, colour: str, shape: Sequence[int]) -> str:
+    """Return a map as a PNG of one colour in base64, opaque where it is highest; fainter if the model abstains."""
+    import PIL.Image
+
+    size = (MAP_PIXELS, max(1, round(MAP_PIXELS * shape[1] / shape[0])))
+    values = heatmap.to_size(size, keep_mass=False)
+    strength = (1 - (heatmap.abstention or 0.0)) * OPACITY / max(float(values.max()), 1e-12)
+    pixels = np.zeros((*size, 4), np.uint8)
+    pixels[..., :3] = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    pixels[..., 3] = (255 * strength * values).round().clip(0, 255)
+    return _png(PIL.Image.fromarray(pixels))
+
+
+def _png(picture: PIL.Image.Image) -> str:
+    content = io.BytesIO()
+    picture.save(content, format="PNG")
+    return base64.b64encode(content.getvalue()).decode("ascii")
+
+
 def report_page(image: Image, report: Report, name: str, model: str, advice: str, notes: Sequence[str] = ()) -> str:
     """Return the page of an image and the report that a model wrote. It needs no network and escapes every text."""
     import PIL.Image
     from jinja2 import Environment, StrictUndefined
 
-    content = io.BytesIO()
-    PIL.Image.fromarray((image * 255).round().astype("uint8")).save(content, format="PNG")
+    maps = [
+        (number, map_png(one.heatmap, COLOURS[(number - 1) % len(COLOURS)], image.shape))
+        for number, one in enumerate(report.sentences, start=1)
+        if one.heatmap is not None
+    ]
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     template = files("rightlung.pages").joinpath("report.html").read_text(encoding="utf-8")
     boxes = [(number, box) for number, one in enumerate(report.sentences, start=1) for box in one.boxes]
     return environment.from_string(template).render(
-        image=base64.b64encode(content.getvalue()).decode("ascii"),
+        image=_png(PIL.Image.fromarray((image * 255).round().astype("uint8"))),
+        maps=maps,
         width=image.shape[1],
         height=image.shape[0],
         report=report,
