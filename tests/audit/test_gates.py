@@ -6,16 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from rightlung.asking import ask
 from rightlung.audit import audit
+from rightlung.audit.finding_gates import finding_gates
 from rightlung.cli.main import app
+from rightlung.probes.twins import changed_finding
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.gates import GATES
-from tests.audit.gate_models import ADDRESS, Blind, Disturbed
+from rightlung.studies import open_source
+from tests.audit.gate_models import ADDRESS, Blind, Disturbed, studies
 
 QUICK = ["--resamples", "300", "--cases", "1"]
 SETTINGS = BootstrapSettings(resamples=300, flips=999)
@@ -81,6 +85,42 @@ def test_a_blind_model_ignores_the_image_and_a_disturbed_one_uses_it_unstably(
     ask(model, ADDRESS, tmp_path / "p", conditions, queries=["phrases"])
     found = of_all(audit(tmp_path / "p", out=tmp_path / "a", settings=SETTINGS, cases=0).result)
     assert (found["use"], found["words"], found["side"]) == (use, "no", "no")
+
+
+@pytest.mark.parametrize(("model", "use"), [("Looker", "uses the image selectively"), ("Blind", "ignores it")])
+def test_a_classifier_is_judged_by_the_finding_that_was_changed(model: str, use: str, tmp_path: Path) -> None:
+    result = run(
+        f"tests.audit.gate_models:{model}", ADDRESS, "--task", "classification", "--gates", "--out", str(tmp_path)
+    )
+    gates = result["tasks"]["classification"]["gates"]
+    found = gates["results"][0]
+    assert found["use"] == use
+    assert found["words"] == "not asked"
+    assert gates["not_asked"]["swap-sides"] == "the question has no words"
+    removed = sum(changed_finding(study, None, "removed") is not None for study in studies())
+    assert found["effects"]["twin-removed"]["phrases"] == removed
+    assert [*result["tasks"]["classification"]["conditions"]] == []  # the gates' conditions are not listed again
+
+
+def test_the_response_of_a_detector_is_its_best_box_at_the_finding() -> None:
+    def row(
+        number: int, condition: str, scores: list[float], matches: list[int], targets: float = 1.0
+    ) -> dict[str, Any]:
+        return {
+            "study": f"s{number}", "patient": f"p{number}", "condition": condition, "target": "nodule",
+            "finding_score": None, "finding_label": None, "box_scores": scores, "box_matches": matches,
+            "box_targets": targets,
+        }  # fmt: skip
+
+    rows = [row(n, "none", [0.9, 0.6], [0, 3]) for n in range(6)]  # the second overlaps the finding
+    rows += [row(n, "noise-image", [0.9, 0.2], [0, 1]) for n in range(6)]
+    rows += [row(9, "none", [0.7], [0], targets=0.0)]  # a false positive does not count
+    gates = finding_gates(pa.Table.from_pylist(rows), SETTINGS, open_source(ADDRESS))
+    assert gates is not None
+    found = gates.results[0]
+    assert (found.response.value, found.patients) == (pytest.approx(0.6), 6)
+    assert found.effects["noise-image"].value == pytest.approx(-0.4)
+    assert found.changes["noise-image"].value == pytest.approx(0.4)
 
 
 def test_gates_of_a_predictions_file_are_refused_with_a_sentence(looker: Path) -> None:

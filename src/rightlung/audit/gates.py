@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from rightlung.core import InputError, Study
+from rightlung.core import InputError
 from rightlung.core.files import plain
 from rightlung.models.untrained import untrained
-from rightlung.probes.twins import TWIN, changed_finding, occluded_finding
+from rightlung.probes.twins import TWIN
 from rightlung.results.estimate import BootstrapSettings, Comparison
 from rightlung.results.estimator import Deferred, Estimator, Floats
 from rightlung.results.gates import (
     ALL,
-    ELSEWHERE,
     GATES,
     IGNORES,
     IMAGE_GATES,
     PLAIN,
     RELEVANT,
     RELEVANT_FALL,
-    REMOVALS,
     SELECTIVE,
     TOO_FEW,
     UNSTABLE,
@@ -127,74 +124,19 @@ def map_gates(
     responses |= {LOCATION_PRIOR: response(PLAIN, "prior"), CENTRE_PRIOR: value(CENTRE_COLUMN)}
     changes = {name: value("moved_mass", condition=name) for name in conditions}
     findings = [tuple(names or ()) for names in measured.fact("findings")]
-    members = _members(scored, findings)
-    results = _judged(measured.estimator(settings), members, responses, changes)
+    members = members_of(scored, findings)
+    results = judged(measured.estimator(settings), members, responses, changes)
     names = [name for name in _TWIN_MEASURES if not np.isnan(value(name)).all()]
     columns = {name: {PLAIN: value(name)} | {one: value(name, condition=one) for one in TWINS} for name in names}
     twins = twin_effects(measured.estimator(settings), members, {"mass_inside": responses} | columns)
     return Gates(
         results, "share of the map's mass that lies in the target; what the model abstains from counts as outside",
         "map change: total variation between the map and the original one, 0 to 1",
-        _not_asked(conditions, reasons_not_asked(source) | {**(left_out or {})}), twins,
+        without_answers(conditions, reasons_not_asked(source) | {**(left_out or {})}), twins,
     )  # fmt: skip
 
 
-def finding_gates(
-    table: pa.Table, settings: BootstrapSettings, source: Source, left_out: Mapping[str, str] | None = None
-) -> Gates | None:
-    """Return the verdicts about the probabilities of findings in images, None if no gate was asked.
-
-    An instance is a finding that an image shows. Twins and occlusions change one finding of each image, and only the
-    probability of that finding counts there.
-    """
-    conditions = [name for name in GATES if name in set(table["condition"].to_pylist())]
-    if not have_gates(conditions):
-        return None
-    scores: dict[str, dict[tuple[str, str], float]] = {name: {} for name in (PLAIN, *conditions)}
-    patients: dict[tuple[str, str], str] = {}
-    columns = ["study", "patient", "condition", "target", "finding_score", "finding_label"]
-    for row in table.select(columns).to_pylist():
-        key = row["study"], row["target"]
-        if row["condition"] in scores and row["finding_label"] == 1:
-            scores[row["condition"]][key] = row["finding_score"]
-            patients[key] = row["patient"] or f"study {row['study']}"
-    keys = [*patients]
-    drawn = _drawn_findings(source, conditions, {study for study, _ in keys})
-    responses = {}
-    for name, found in scores.items():
-        subject = drawn.get(name)
-        there = [key for key in keys if key in found and (subject is None or subject.get(key[0]) == key[1])]
-        responses[name] = np.array([found[key] if key in there else np.nan for key in keys])
-    changes = {name: abs(responses[name] - responses[PLAIN]) for name in conditions}
-    estimator = Estimator([patients[key] for key in keys], settings)
-    members = _members(~np.isnan(responses[PLAIN]), [(finding,) for _, finding in keys])
-    results = _judged(estimator, members, responses, changes)
-    twins = twin_effects(estimator, members, {"finding_score": responses})
-    reasons = reasons_not_asked(source, with_words=False) | {**(left_out or {})}
-    return Gates(
-        results, "probability of the finding in images that show it", "absolute difference of the probability",
-        _not_asked(conditions, reasons), twins,
-    )  # fmt: skip
-
-
-def _drawn_findings(source: Source, conditions: Iterable[str], studies: set[str]) -> dict[str, dict[str, str | None]]:
-    """Return the finding that each twin and each occlusion changes, by condition and study."""
-
-    def occluded(study: Study) -> str | None:
-        covered = occluded_finding(study)
-        return None if covered is None else next(iter(covered.findings))
-
-    rules: dict[str, Callable[[Study], str | None]] = dict.fromkeys((REMOVALS[1], ELSEWHERE), occluded)
-    rules |= {name: partial(changed_finding, phrase=None, change=name.removeprefix(TWIN)) for name in TWINS}
-    found: dict[str, dict[str, str | None]] = {name: {} for name in conditions if name in rules}
-    for study in source if found else ():
-        if study.id in studies:
-            for name, of_study in found.items():
-                of_study[study.id] = rules[name](study)
-    return found
-
-
-def _members(scored: Any, findings: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+def members_of(scored: Any, findings: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """Return which instances are about all findings, and about each, the most frequent first."""
     counted = np.array([bool(names) for names in findings], dtype=bool) & scored
     names = sorted({name for one, there in zip(findings, counted, strict=True) if there for name in one})
@@ -202,9 +144,10 @@ def _members(scored: Any, findings: Sequence[tuple[str, ...]]) -> dict[str, Any]
     return {ALL: counted} | dict(sorted(inside.items(), key=lambda item: -int(item[1].sum())))
 
 
-def _judged(
+def judged(
     estimator: Estimator, members: Mapping[str, Any], responses: Mapping[str, Floats], changes: Mapping[str, Floats]
 ) -> list[GateResult]:
+    """Return the verdicts about groups of instances, from their responses and changes by condition."""
     groups = []
     for name, inside in members.items():
         within = ({key: np.where(inside, one, np.nan) for key, one in some.items()} for some in (responses, changes))
@@ -232,5 +175,6 @@ def twin_effects(
     return found
 
 
-def _not_asked(asked: Iterable[str], reasons: Mapping[str, str]) -> dict[str, str]:
+def without_answers(asked: Iterable[str], reasons: Mapping[str, str]) -> dict[str, str]:
+    """Return the gates that were not asked, with the reason."""
     return {name: reasons.get(name, "not asked") for name in GATES if name not in {*asked}}

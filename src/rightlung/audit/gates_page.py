@@ -39,13 +39,26 @@ _MARKS: Mapping[str, Mark] = {
 }  # fmt: skip
 
 
-def gate_sections(gates: Gates | None, case: Sequence[Gallery] = ()) -> list[Section]:
-    """Return the sections about gates, none if no gate was asked."""
+def gate_sections(
+    gates: Gates | None, case: Sequence[Gallery] = (), slug: str = "gates", of: str = ""
+) -> list[Section]:
+    """Return the sections about gates, none if no gate was asked.
+
+    ``slug`` begins the names of their parts; ``of`` names the task, on a page with several.
+    """
     if gates is None:
         return []
-    title = "Does the model use the finding?"
-    first = Section("gates", title, [introduction(gates)], parts=case, verdict=gate_verdict(gates))
-    return [first, Section("gates-results", "What changes the answer", parts=[*gate_parts(gates)])]
+    title = f"{of}: does" if of else "Does"
+    title += " the model use the finding?"
+    first = Section(slug, title, [introduction(gates)], parts=case, verdict=gate_verdict(gates))
+    return [
+        first,
+        Section(
+            f"{slug}-results",
+            f"{of}: what changes the answer" if of else "What changes the answer",
+            parts=[*gate_parts(gates, slug)],
+        ),
+    ]
 
 
 def gate_verdict(gates: Gates) -> list[MarkedSentence]:
@@ -92,9 +105,10 @@ def _moved(one: GateResult, what: str) -> str:
 
 def introduction(gates: Gates) -> str:
     """Return what gates are, for readers who meet them here."""
+    words = " and with other words" if gates.results[0].words != NOT_ASKED else ""
     return (
         "Gates ask the same questions again with the finding taken away, with an equal area elsewhere covered, with "
-        "other images and with other words. A model that looks at the finding responds less when it is gone, and "
+        f"other images{words}. A model that looks at the finding responds less when it is gone, and "
         f"answers as before when something else changes. Response: {gates.response}. Change: {gates.change}."
     )
 
@@ -137,8 +151,9 @@ def _verdicts(gates: Gates, shown: Sequence[GateResult], slug: str) -> Table:
         Column("finding taken away", help="Change of the response in the twin without it, else with it covered."),
         Column("elsewhere covered", help="Change of the response with an equal area elsewhere covered as strongly."),
         Column("half the fall − elsewhere", help="Above zero: it falls more than twice as much as elsewhere."),
-        Column("depends on words", "text"), Column("on side", "text"),
     ]  # fmt: skip
+    with_words = any(one.words != NOT_ASKED for one in shown)
+    columns += [Column("depends on words", "text"), Column("on side", "text")] if with_words else []
     rows = []
     for one in shown:
         away = None if one.removal is None else one.effects.get(one.removal)
@@ -149,7 +164,7 @@ def _verdicts(gates: Gates, shown: Sequence[GateResult], slug: str) -> Table:
         ]
         numbers = (away, one.effects.get(ELSEWHERE), one.contrasts.get(one.removal or ""))
         cells += [estimate_cell(one.response), *(estimate_cell(value, signed=True) for value in numbers)]
-        rows.append([*cells, Cell(one.words), Cell(one.side)])
+        rows.append([*cells, *((Cell(one.words), Cell(one.side)) if with_words else ())])
     notes = []
     if few := [one.name for one in gates.results if one not in shown]:
         notes.append(f"Fewer than {FEW_PATIENTS} patients, too few to tell: {', '.join(few)}.")
@@ -206,11 +221,13 @@ def _twin_table(gates: Gates, name: str, findings: Sequence[str]) -> Table:
 
 
 def _measure_title(name: str) -> str:
-    return {"mass_inside": "response", "finding_score": "probability"}.get(name) or find_measure(name).title
+    return {"mass_inside": "response", "finding_score": "probability", "box_scores": "response"}.get(
+        name
+    ) or find_measure(name).title
 
 
 def _measure_help(name: str, gates: Gates) -> str:
-    return gates.response if name in ("mass_inside", "finding_score") else find_measure(name).meaning
+    return gates.response if name in ("mass_inside", "finding_score", "box_scores") else find_measure(name).meaning
 
 
 def _numbers(shown: Sequence[GateResult], slug: str) -> Table:

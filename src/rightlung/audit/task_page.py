@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rightlung.audit.blind import baselines_of
+from rightlung.audit.gates_page import gate_sections
 from rightlung.audit.page import CONDITION_TITLES
 from rightlung.audit.report_gates import gates_section
 from rightlung.audit.task_results import Compared, PartResult
@@ -30,6 +31,11 @@ def make_task_page(result: Mapping[str, Any], parts: Sequence[PartResult], missi
     sections = [
         Section(f"task-{place}", one.part.title, _paragraphs(one), parts=[*_contents(place, one)])
         for place, one in enumerate(parts)
+    ]
+    sections += [
+        section
+        for place, one in enumerate(parts)
+        for section in gate_sections(one.uses, slug=f"uses-{place}", of=one.part.title if len(parts) > 1 else "")
     ]
     sections += [gates_section(one.gates, f"gates-{place}") for place, one in enumerate(parts) if one.gates]
     problems = [*result.get("warnings", ()), *missing, *result["problems"]]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rightlung.audit.blind import baselines_of
+from rightlung.audit.gates import Gates
 from rightlung.audit.report_rows import ReportGate
 from rightlung.audit.tasks import CARDIOMEGALY, TaskPart
 from rightlung.measuring import Protocol
@@ -61,6 +62,8 @@ class PartResult:
     """The reports that retrieval chose from, if they are not those of the audited studies."""
     galleries: Sequence[Gallery] = ()
     """Cases with pictures, for the page."""
+    uses: Gates | None = None
+    """The verdicts about findings, if gates were asked (`rightlung.audit.finding_gates`)."""
     gates: Sequence[ReportGate] = ()
     """What reports depend on, if that was asked (`report_gates`)."""
     clusters: str = "patients"
@@ -87,6 +90,7 @@ class PartResult:
             }
         found |= {"pool": dict(self.pool)} if self.pool else {}
         found |= {"gates": [one.as_json() for one in self.gates]} if self.gates else {}
+        found |= {} if self.uses is None else {"gates": self.uses.as_json()}
         return found | ({"boxes": dict(self.boxes)} if self.boxes else {})
 
 

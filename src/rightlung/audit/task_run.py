@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.asking import Summary, ask
 from rightlung.audit.blind import BlindBaselines, baselines_of
+from rightlung.audit.finding_gates import finding_gates
+from rightlung.audit.gates import gate_conditions
 from rightlung.audit.index_answers import IndexAnswers, nearest_writer
 from rightlung.audit.report_gates import (
     gate_of_maps,
@@ -289,12 +292,14 @@ class TaskRun:
     def measured(self, part: TaskPart, known: Known) -> PartResult | None:
         """Ask, post-process and measure one part; None if the predictions hold no answers for it."""
         asked_for = part.task if part.method == "embed" else part.slug
-        gates = report_conditions(self.what) if self.gates and part.method == "report" else []
+        gates, not_asked = self.gate_conditions(part)
         asked = [*dict.fromkeys([*self.conditions, *gates])]
         predictions = self.predictions(part, known, asked, f"predictions-{asked_for}")
         known, unknown = _known_classes(part, known, predictions)
         patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
-        batches: Iterable[Batch] = _under(predictions.batches(), self.conditions if gates else None)
+        batches: Iterable[Batch] = _under(
+            predictions.batches(), self.conditions if gates and part.method == "report" else None
+        )
         tuned = self.tuned(part, known, predictions) if part.boxes else None
         changes = self.settings.as_options()
         if tuned is not None:
@@ -341,12 +346,23 @@ class TaskRun:
             protocol = replace(protocol, labels=f"{protocol.labels}; without {', '.join(unknown)}")
         self.progress(f"computing intervals: {part.title.lower()}", 0, 1)
         boxes = {} if tuned is None else tuned.as_json()
-        result = part_result(part, protocol, table, known.asked.classes, boxes, self.settings)
+        uses = finding_gates(table, self.settings, self.source, not_asked) if part.query == "image" else None
+        without_gates = pc.invert(pc.is_in(table["condition"], pa.array({*gates} - {*self.conditions}, pa.string())))
+        result = part_result(part, protocol, table.filter(without_gates), known.asked.classes, boxes, self.settings)
+        result = replace(result, table=table, uses=uses)
         cases = TaskCases(part, self.source, known.asked, (tuned or Tuned([BoxSettings()])).of)
         result = replace(result, pool=pool.about)
         if part.method == "report" and have_gates(predictions.rows_by_condition):
             result = replace(result, gates=self.report_gates(known, predictions, protocol))
         return replace(result, unknown=unknown, galleries=cases.galleries(table, predictions, part.slug, self.cases))
+
+    def gate_conditions(self, part: TaskPart) -> tuple[list[str], dict[str, str]]:
+        """Return the conditions that the gates add, and why others are left out."""
+        if self.gates and part.method == "report":
+            return report_conditions(self.what), {}
+        if self.gates and part.query == "image" and part.method in ("classify", "detect"):
+            return gate_conditions(self.what, self.source, with_words=False)
+        return [], {}
 
     def report_gates(self, known: Known, predictions: Predictions, protocol: Protocol) -> list[ReportGate]:
         """Measure the reports under all conditions, and return what they depend on."""

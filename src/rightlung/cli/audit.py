@@ -179,6 +179,8 @@ def say_tasks(done: TaskAudit) -> None:
             say(f"- Boxes: {one.protocol.box_settings}.")
         if one.without_cardiomegaly:
             say(f"- Without cardiomegaly: mAP {span(one.without_cardiomegaly['model'], 3)}.")
+        if one.uses is not None:
+            say(f"- {one.uses.sentence}")
         if one.gates:
             say(f"\n{dependence_sentence(one.gates)}\n")
             say_table(["gate", "answer", "wanted"], [[g.question, g.answer, g.wanted or "either"] for g in one.gates])
