@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rightlung.audit.self_test import self_test
 from rightlung.core import Grounding, Heatmap, Query
 from rightlung.predictions import Prediction, PredictionWriter
 from rightlung.studies import open_source
@@ -212,3 +214,17 @@ def test_a_linear_probe_of_a_model_learns_from_another_source(call: Run, tmp_pat
     assert "5 epochs" in result["tasks"]["probe"]["90%"]["protocol"]["labels"]
     assert "labels of 90 %" in result["tasks"]["probe"]["90%"]["protocol"]["labels"]
     assert "--train applies to --task probe only" in call("audit", "eyes:Eyes", SOURCE, "--train", train).stderr
+
+
+def test_the_self_test_needs_no_model_and_lists_metrics_that_miss_errors(
+    call: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)  # no Java: METEOR is not computed, and the exit code says so
+    monkeypatch.setattr("rightlung.cli.audit.self_test", partial(self_test, 3))
+    result = found(call("audit", "--self-test", "--json"), 3)
+    assert result["reports"] == 3
+    assert "METEOR was not computed" in result["problems"]
+    told = call("audit", "--self-test")
+    assert "punish a wrong side; not: bleu_1" in told.stderr
+    assert call("audit", "--self-test", "starter").returncode == 2
+    assert call("audit").returncode == 2

@@ -32,6 +32,7 @@ from rightlung.cli.options import (
     RESAMPLES_HELP,
     RETRIEVED_HELP,
     SAMPLES_HELP,
+    SELF_TEST_HELP,
     TASK_HELP,
     TRAIN_HELP,
     TRAIN_REPORTS_HELP,
@@ -118,9 +119,10 @@ def _options(
 
 @app.command()
 def audit(
-    what: Annotated[str, arg("A predictions file or folder, or a model to ask.", "MODEL|PATH")],
+    what: Annotated[str | None, arg("A predictions file or folder, or a model to ask.", "MODEL|PATH")] = None,
     source: Annotated[str | None, arg("Address of the studies. Default: the one PATH names.", "SOURCE")] = None,
     out: Annotated[Path, opt("Folder to write to.", "DIR")] = Path("audit"),
+    self_test: Annotated[bool, opt(SELF_TEST_HELP, name="--self-test")] = False,
     task: Annotated[Texts, opt(TASK_HELP, "TASK")] = None,
     boxes: Annotated[str | None, opt(BOXES_HELP, "RULE")] = None,
     tune: Annotated[str | None, opt(TUNE_HELP, "SOURCE|cross-validate")] = None,
@@ -149,9 +151,16 @@ def audit(
     Compares the model with an image-blind prior and with itself under each probe. Writes a page (audit.html), the
     numbers (audit.json) and one row for each phrase (instances.parquet; with --task, a table for each task).
     """
-    from rightlung.cli.audit import check_no_task_options, choose_map, run, run_tasks
+    from rightlung.cli.audit import check_no_task_options, choose_map, run, run_self_test, run_tasks
     from rightlung.results.estimate import BootstrapSettings
 
+    if self_test:
+        if what is not None:
+            raise InputError("--self-test needs neither a model nor a source: it tests the text metrics")
+        run_self_test(json)
+        return
+    if what is None:
+        raise InputError("give a model and a source, or a predictions file; without them there is --self-test")
     what = choose_map(what, map)
     if task:
         if battery:

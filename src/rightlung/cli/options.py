@@ -44,6 +44,10 @@ GATES_HELP = (
     "Also ask with the finding taken away, a place elsewhere covered, other images and other words, and give a verdict "
     "for each finding (docs/gates.md)."
 )
+SELF_TEST_HELP = (
+    "Without a model and a source: show that each text metric prefers the identical report and punishes a negated "
+    "finding and a wrong side, and list those that do not."
+)
 BATTERY_HELP = (
     "Battery of changes with a known right effect (repeatable): negation, laterality, severity, synonyms, "
     "region-hints, mirror, orientation, contradiction, or all (docs/batteries.md)."
