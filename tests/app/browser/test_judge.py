@@ -125,7 +125,7 @@ def test_an_answer_is_kept_while_the_store_is_locked_and_saved_afterwards(visit:
     lock = sqlite3.connect(service.database, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
     rate(page, "451", "#outbox:not([hidden])")
-    assert "not saved yet" in page.locator("#outbox").inner_text()
+    assert "Not saved yet" in page.locator("#outbox").inner_text()
     visit.shot("judge-store-gone")
     expect(page.locator("#outbox")).to_be_visible()
     page.wait_for_timeout(3500)  # the first attempt is refused meanwhile

@@ -56,13 +56,13 @@ export const percent = (value) => `${Math.round(value * 100)} %`;
 export const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
 let hiding;
-/** Show a short message and read it out; an error stays until the next message or a click. */
+/** Show a short message and read it out; an error stays longer. */
 export function announce(text, failed = false) {
   const place = document.getElementById("messages");
   place.textContent = text;
   place.className = failed ? "shown failed" : "shown";
   clearTimeout(hiding);
-  if (!failed) hiding = setTimeout(() => { place.className = ""; }, 5000);
+  hiding = setTimeout(() => { place.className = ""; }, failed ? 12000 : 4000);
 }
 
 /** Call a function once, after the last of several calls. */

@@ -1,6 +1,7 @@
 // Keeps what the reader saved until the server has confirmed it: across a lost store, a killed server and a closed tab.
 
 import { ApiError, call, newKey } from "./api.js";
+import { counted } from "./dom.js";
 
 const LONGEST_WAIT = 15;
 
@@ -98,8 +99,8 @@ export const outbox = new Outbox();
 export function showOutbox(banner) {
   outbox.addEventListener("change", () => {
     const count = outbox.waiting.length;
-    const where = outbox.persistent ? "They are kept in this browser" : "They are kept in this tab: do not close it";
-    banner.textContent = count ? `${count} not saved yet. ${where} and will be saved when the store is back.` : "";
+    const kept = outbox.persistent ? "kept in this browser" : "kept in this tab (do not close it)";
+    banner.textContent = count ? `Not saved yet: ${counted(count, "entry", "entries")}, ${kept}. They will be saved as soon as the store is back.` : "";
     banner.hidden = !count;
   });
   window.addEventListener("beforeunload", (event) => { if (outbox.waiting.length && !outbox.persistent) event.preventDefault(); });

@@ -69,7 +69,7 @@ export function showStudies(place) {
     try {
       const study = await (await request("POST", "/uploads", chosen, { "Content-Type": "application/octet-stream", "X-File-Name": encodeURIComponent(chosen.name) })).json();
       room.go(room.screen === "judge" ? "look" : room.screen, study.key);
-      announce(study.warnings.length ? study.warnings.join(" ") : `${chosen.name} is open. It is not stored.`, study.warnings.length > 0);
+      announce(`${chosen.name} is open${study.warnings.length ? ", with warnings" : ""}. It is not stored.`);
       await load();
     } catch (error) { announce(error.message, true); }
   }
