@@ -57,7 +57,7 @@ _OUTCOME = Column(
 def make_page(
     result: Mapping[str, Any], found: Breakdown, galleries: Sequence[Gallery], next_steps: Sequence[str] = (),
     subgroups: Sequence[Table] = (), gates: Sequence[Section] = (),
-    further: Sequence[Section] = (),
+    further: Sequence[Section] = (), appendix: Sequence[Section] = (),
 ) -> Page:  # fmt: skip
     """Return the page for an audit's result (see `run.audit`)."""
     counts, protocol, said = result["counts"], result["protocol"], details(found)
@@ -81,6 +81,7 @@ def make_page(
         Section("abstention", "Abstention", said["abstention"], parts=[*_abstention(found, basis)]),
         Section("problems", "Left out", items=[*listed[:SHOWN_PROBLEMS], *more], folded=len(listed) > 5),
         Section("next", "Next steps", code="\n".join(next_steps), folded=True),
+        *appendix,
         Section("definitions", "Definitions", parts=[_definitions(found)], folded=True),
     ]
     lead = (

@@ -31,6 +31,8 @@ from rightlung.audit.gates import map_gates
 from rightlung.audit.gates_case import gate_case
 from rightlung.audit.gates_page import gate_sections
 from rightlung.audit.page import make_page
+from rightlung.audit.strata import sampled, strata
+from rightlung.audit.strata_page import strata_section
 from rightlung.audit.subgroups import subgroup_sentence, subgroup_tables, subgroups
 from rightlung.audit.summary import sentences, verdicts
 from rightlung.core import InputError, OutputError, Phrase
@@ -155,8 +157,13 @@ def audit(
         progress("writing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)
         drawn = galleries(table, opened, studies, known, cases)
+        appendix = strata(measured, sampled(opened, work.sample(), known), settings)
+        result["strata"] = appendix.as_json()
         shown = gate_sections(gates, gate_case(table, opened, studies, protocol.seed) if cases else ())
-        page = make_page(result, found, drawn, steps, subgroup_tables(groups), shown, battery_sections(tested))
+        page = make_page(
+            result, found, drawn, steps, subgroup_tables(groups), shown, battery_sections(tested),
+            [strata_section(appendix)],
+        )  # fmt: skip
         instances: Content = partial(write_instances, table=table, protocol=protocol, model=opened.model or "")
         if isinstance(table, TableOnDisk):
             instances = partial(shutil.copyfile, table.path)

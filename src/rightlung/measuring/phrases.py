@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any
 
 from rightlung.core.keyed import text_generator
@@ -46,6 +47,14 @@ class PhraseTargets:
     masks: dict[str, TargetMask] = field(default_factory=dict)
     columns: dict[str, Any] = field(default_factory=dict)
     """Further columns of the instances table, such as membership in subsets."""
+    readers: tuple[tuple[tuple[float, float, float, float], ...], ...] = ()
+    """Corners of the boxes that each of several readers drew (`rightlung.measuring.readers`)."""
+
+    @property
+    def extent(self) -> float:
+        """Area of the box around all boxes, as a share of the image; NaN without a box."""
+        x0, y0, x1, y1 = zip(*self.boxes, strict=True) if self.boxes else ((nan,),) * 4
+        return (max(x1) - min(x0)) * (max(y1) - min(y0))
 
 
 def move_targets(phrases: Sequence[PhraseTargets], owners: Sequence[str], name: str, seed: int) -> None:

@@ -25,6 +25,7 @@ from rightlung.core.files import not_written, read_json, temporary_path, write_w
 from rightlung.lexicon.wordkeys import findings_about, side_named, word_key
 from rightlung.measuring.phrases import PhraseTargets, TargetMask, move_targets
 from rightlung.measuring.protocols import Protocol
+from rightlung.measuring.readers import readers_of
 from rightlung.measuring.store import MaskStore, Place, target_digest
 from rightlung.models.blind.prior import LocationPrior
 from rightlung.models.blind.sides import side_of_target, what_tells
@@ -338,7 +339,7 @@ class _Walk:
         phrase, query, midline = study.phrases[index], phrase_query(index), midline_of(study)
         one = PhraseTargets(
             study.id, query, patient, phrase.text, findings_about(phrase.findings), polarity_of(phrase),
-            phrase.regions, side_named(phrase.text), midline, _target_boxes(phrase),
+            phrase.regions, side_named(phrase.text), midline, _target_boxes(phrase), readers=readers_of(study, index),
         )  # fmt: skip
         digests = []
         for rule, target in targets.items():
