@@ -55,11 +55,12 @@ def outline(text: str) -> Outline:
 def test_the_page_has_its_sections_in_order_and_tables_of_groups_are_folded(text: str, outline: Outline) -> None:
     assert [heading[3:] for heading in outline.headings if heading.startswith("h2")] == [
         "Verdict", "Cases", "Model and prior", "Left and right", "Changed phrase or image", "Groups", "Abstention",
-        "Next steps", "Definitions", "Source and settings",
+        "Next steps", "Appendix: strata and thresholds", "Definitions", "Source and settings",
     ]  # fmt: skip
     navigation = text[text.index("<nav") : text.index("</nav>")]
     assert re.findall(r'href="#([^"]+)"', navigation) == [
-        "verdict", "cases", "overall", "sides", "conditions", "groups", "abstention", "next", "definitions", "facts",
+        "verdict", "cases", "overall", "sides", "conditions", "groups", "abstention", "next", "strata",
+        "definitions", "facts",
     ]  # fmt: skip
     assert outline.tags.count("caption") == outline.tags.count("table") > 10
     folded = re.findall(r'<details id="([^"]+)">', text)
@@ -77,7 +78,7 @@ def test_what_came_from_a_file_is_shown_and_never_obeyed(text: str) -> None:
 
 def test_the_figures_compare_the_model_with_the_prior(text: str) -> None:
     drawn = re.findall(r"<svg (?!class).*?</svg>", text, re.DOTALL)
-    first, headline, findings = drawn
+    first, headline, findings, *appendix = drawn
     for label in ("original", "left and right swapped", "another patient's image", "average precision"):
         assert label in first
         assert label in headline
@@ -85,6 +86,7 @@ def test_the_figures_compare_the_model_with_the_prior(text: str) -> None:
     assert "AUROC" not in first
     assert "lung opacity (32)" in findings
     assert all("image-blind prior" in one for one in drawn)
+    assert len(appendix) == 5  # strata, three curves, thresholds; these answers have no boxes
     assert "Mean over phrases with 90 % confidence intervals" in text
 
 

@@ -305,7 +305,7 @@ def _measured(task: _Measuring, batches: Callable[[], Iterator[Batch]], targets:
     targets.add_column("side_told", lambda phrase: side_told(phrase, prior))
     add_persons(targets, task.gathered.attributes)
     targets.add_column("target_extent", lambda phrase: phrase.extent)
-    targets.add_column("target_boxes", lambda phrase: float(len(phrase.boxes)))
+    targets.add_column("target_boxes", lambda phrase: len(phrase.boxes))
     table = measure(batches(), targets, task.protocol, workers=task.threads)
     if task.centre:
         there = np.flatnonzero(pc.equal(table["condition"], "none").to_numpy())

@@ -57,6 +57,7 @@ class Strata:
     calibration: Sequence[tuple[float, Estimate]] = field(default_factory=tuple)
     """Mean score and share of hits of boxes, in fifths by score."""
     sample: int = 0
+    level: float = 0.95
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -109,7 +110,8 @@ def strata(measured: Measured, answers: Mapping[str, Sequence[Answered]], settin
         groups, names, drawn, means(lambda slug: picked[slug]), over.difference(own[1], own[0]) if keys else None,
         THRESHOLDS[int(np.nan_to_num(mean_iou).argmax())] if keys else float("nan"),
         means(lambda slug: [values(slug, "contours")[:, 0]]), ceiling,
-        _calibration([found["model"][key] for key in keys], [one.patient for one in phrases], settings), len(keys),
+        _calibration([found["model"][key] for key in keys], [one.patient for one in phrases], settings),
+        len(keys), settings.level,
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def strata_section(found: Strata) -> Section:
 
 def _said(found: Strata) -> Iterator[str]:
     if found.sample:
-        yield f"Curves and thresholds: {found.sample:,} answers. All with 95 % intervals over patients."
+        yield f"Curves and thresholds: {found.sample:,} answers. {100 * found.level:g} % intervals over patients."
     if found.gain is not None and found.gain.defined:
         yield (
             f"Threshold sensitivity: the best threshold, chosen on other patients, changes IoU by {verdict(found.gain)}"

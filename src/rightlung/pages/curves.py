@@ -48,6 +48,8 @@ def curve_figure(
             place.annotate(text, (at, 1), xycoords=("data", "axes fraction"), fontsize=8, color=COLOURS["soft"],
                 xytext=(3, -9), textcoords="offset points")  # fmt: skip
         place.set(xlabel=axes[0], ylabel=axes[1], ylim=(0, 1.02))
+        if diagonal:
+            place.set_xlim(0, 1.05 * max(at for curve in curves.values() for at, _ in curve))
         place.xaxis.label.set_color(COLOURS["soft"])
         place.yaxis.label.set_color(COLOURS["soft"])
         place.spines[:].set_visible(False)

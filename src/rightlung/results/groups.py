@@ -38,7 +38,7 @@ MOVED = ("moved_mass", "moved_peak")
 _COLUMNS = ("part", "group", "measure", "quantity")
 _ANSWERS = ("abstention", "similarity_global", "similarity_local")
 Built = TypeVar("Built")
-_NO_CHANGE = (*METRICS, "peak_x", "peak_y", "target_area", "grid_entropy", "kl_random", *MOVED)
+_NO_CHANGE = (*METRICS, "peak_x", "peak_y", "target_area", "target_extent", "grid_entropy", "kl_random", *MOVED)
 """Columns whose change under a condition is not reported."""
 _ORDERS = {
     "size": ("small", "medium", "large"),
