@@ -54,7 +54,7 @@ def serve(tmp_path: Path, loaded: dict[str, Any], monkeypatch: pytest.MonkeyPatc
     """Return a function that starts the service with other settings and returns its first client."""
     clients: list[Client] = []
 
-    def shelf(names: Any, waiting: int, threads: int | None) -> Shelf:
+    def shelf(names: Any, waiting: int, threads: int) -> Shelf:
         made = Shelf((), waiting, threads)
         made.models = loaded["shelf"].models
         return made

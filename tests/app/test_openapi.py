@@ -20,7 +20,8 @@ def test_no_request_breaks_the_service(client: Client, key: str) -> None:
     schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", client.app, headers={"Host": "127.0.0.1"})
     headers = {"Host": "127.0.0.1", "X-CSRF-Token": str(client.headers["X-CSRF-Token"])}
     seen: Counter[int] = Counter()
-    for found in schema.get_all_operations():
+    operations: list[Any] = list(schema.get_all_operations())
+    for found in operations:
 
         @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=found.ok().as_strategy())

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from rightlung.app.errors import AppError
 from rightlung.app.library import Entry
@@ -70,14 +71,11 @@ class ServedModel:
 class Shelf:
     """The models by name. All questions pass through one queue."""
 
-    def __init__(self, names: Sequence[str], waiting: int, threads: int | None) -> None:
+    def __init__(self, names: Sequence[str], waiting: int, threads: int) -> None:
         self.models = {name: ServedModel(name, load(name)) for name in dict.fromkeys(names)}
         self.queue = ModelQueue(waiting)
         self._images: list[tuple[tuple[Any, ...], Image]] = []
-        if threads is not None:
-            import torch
-
-            torch.set_num_threads(threads)
+        torch.set_num_threads(threads)
 
     def find(self, name: str, ability: str | None = None) -> ServedModel:
         """Return a model that has an ability."""

@@ -34,8 +34,8 @@ class ServeSettings:
     """Folders of audits whose measures the results of reader studies are correlated with."""
     waiting: int = 24
     """The most questions to models that wait; further ones are answered with 503."""
-    threads: int | None = None
-    """CPU threads of the models. Default: all cores."""
+    threads: int = 1
+    """CPU threads of the models. With more, a small model waits for its threads while the others serve."""
     secure: bool = False
     """Whether browsers reach the service through TLS (a reverse proxy), so that cookies are for TLS only."""
 

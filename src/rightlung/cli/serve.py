@@ -41,7 +41,7 @@ def serve(
     measures: Annotated[
         list[Path] | None, opt("Audit to correlate answers of reader studies with (repeatable).", "DIR")
     ] = None,
-    threads: Annotated[int | None, opt("CPU threads of the models. Default: all cores.", "N", min=1)] = None,
+    threads: Annotated[int, opt("CPU threads of the models.", "N", min=1)] = 1,
     waiting: Annotated[int, opt("Questions that may wait for the models.", "N", min=1)] = 24,
     tls: Annotated[bool, opt("Browsers come through TLS (a reverse proxy).", name="--tls")] = False,
 ) -> None:
