@@ -60,6 +60,6 @@ def test_the_example_client_runs(
     import httpx
 
     monkeypatch.setattr(httpx, "Client", lambda **_: nullcontext(client))
-    client.base_url = f"{ADDRESS}/api/v1/"  # type: ignore[assignment]
+    client.base_url = f"{ADDRESS}/api/v1/"
     exec(compile(code, "client.py", "exec"), {"__name__": "__main__"})
     assert "phantom-7-00000" in capsys.readouterr().out
