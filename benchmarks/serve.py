@@ -70,7 +70,8 @@ async def judge(name: str, address: str, csrf: str, study: str, until: float, th
             for alias in maps["maps"] if maps else ():
                 await asyncio.sleep(chance.uniform(0.5, 1.5) * think)
                 version = load.saved.get((name, item["id"], alias), (None, 0))[0]
-                body: dict[str, Any] = {"recall": chance.randint(1, 5), "precision": 3, "intuitiveness": 4, "version": version}
+                body: dict[str, Any] = {"recall": chance.randint(1, 5), "precision": 3, "intuitiveness": 4}
+                body["version"] = version
                 answer = await load.send(
                     "save", client, "PUT", f"{at}/answers/{alias}", json=body | {"key": str(uuid.uuid4())}
                 )
