@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.cli.frontal import read_radiograph
 from rightlung.cli.ground import cut, reading_warning
 from rightlung.cli.output import finish, say
 from rightlung.cli.predict import load_model
@@ -15,8 +16,6 @@ from rightlung.core.checks import check_text
 from rightlung.core.files import write_whole
 from rightlung.models.base import Describer, Grounder, Reader, Reporter
 from rightlung.pages.report import prompt_agrees, report_page, side_agrees, warnings_about
-from rightlung.studies.images import decode_image
-from rightlung.studies.plausibility import IN_COLOUR, why_implausible
 
 _SHOWN = 10
 """Notes that are printed."""
@@ -25,11 +24,17 @@ MAY_MISS = "The model may have missed findings: this does not show that there ar
 
 
 def describe(
-    image: Path, prompts: Sequence[str], boxes: Sequence[str], model_name: str, device: str | None, json: bool
+    image: Path,
+    prompts: Sequence[str],
+    boxes: Sequence[str],
+    model_name: str,
+    anyway: bool,
+    device: str | None,
+    json: bool,
 ) -> None:
     """Print a sentence for each prompt, for each box, or for each prompt in the one box that is given."""
     queries = _queries(prompts, boxes)
-    pixels = read_radiograph(image)
+    pixels = read_radiograph(image, anyway)
     model = load_model(model_name, device)
     if not isinstance(model, Describer):
         raise InputError(f"model {model_name!r} cannot describe regions; 'rightlung models' lists what each can do")
@@ -78,6 +83,7 @@ def report(
     findings: str | None,
     regions: str | None,
     html: Path | None,
+    anyway: bool,
     device: str | None,
     json: bool,
 ) -> None:
@@ -87,7 +93,7 @@ def report(
     if prompts is not None and settings:
         raise InputError("give --prompts, or --findings and --regions: your own prompts take the place of both sets")
     own = () if prompts is None else tuple(_lines(prompts))
-    pixels = read_radiograph(image)
+    pixels = read_radiograph(image, anyway)
     model = load_model(model_name, device)
     if not isinstance(model, Reporter):
         raise InputError(f"model {model_name!r} writes no reports; 'rightlung models' lists what each can do")
@@ -199,14 +205,3 @@ def _box(text: str) -> Box:
         raise InputError(f"--box: {error}") from None
     except (TypeError, ValueError):
         raise InputError(f"--box needs X0,Y0,X1,Y1 in fractions of the image, from 0 to 1; got {text!r}") from None
-
-
-def read_radiograph(path: Path) -> Image:
-    """Return the pixels of an image file; one that cannot be a chest radiograph is an error."""
-    found = decode_image(path)
-    for note in found.notes:
-        say(f"note: {path}: {note}")
-    doubt = IN_COLOUR if found.coloured else why_implausible(found.image)
-    if doubt is not None:
-        raise InputError(f"{path} cannot be a chest radiograph: {doubt}")
-    return found.image

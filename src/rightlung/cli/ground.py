@@ -21,6 +21,7 @@ from rightlung.core.plotting import PROBABLY_ABSENT
 from rightlung.core.progress import ProgressBars
 from rightlung.explain.peak import peak_of, side_of_peak
 from rightlung.lexicon import side_of
+from rightlung.models.anatomy.frontal import FrontalCheck, check
 from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
 from rightlung.models.folder import weights_digest
 from rightlung.pages.overlays import Tile, save_sheet
@@ -129,7 +130,10 @@ class Session:
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.doubts: dict[str, str] = {}
-        """Why images, by name, cannot be chest radiographs; grounded all the same."""
+        """Why images, by name, cannot be frontal chest radiographs; grounded all the same."""
+        self.frontal: dict[str, FrontalCheck] = {}
+        """What images, by name, show."""
+        self.several = False
         self.reused = 0
         self._identity = identity
 
@@ -147,6 +151,7 @@ class Session:
 
     def go_through(self, images: Iterator[ImageTask | None], count: int) -> None:
         """Ground all pairs; None stands for an image that is finished or cannot be read."""
+        self.several = count > 1
         waiting: list[Pair] = []
         with ProgressBars(say, shown=count > 1) as tell:
             for done, task in enumerate(images, start=1):
@@ -186,6 +191,7 @@ class Session:
             reading = None if self.reader is None else self.reader.reads(phrase)
             entry = describe(task.name, phrase, grounding, reading)
             entry |= {"implausible": self.doubts.get(task.name), "source": task.source}
+            entry |= {"frontal": None if (seen := self.frontal.get(task.name)) is None else seen.kind}
             entry |= {"overlay": overlay, "model": self.model_name}
             boxes = [scored.box for scored in grounding.boxes]
             tile = Tile(pixels, _caption(entry), grounding.heatmap, predicted=boxes)
@@ -293,8 +299,14 @@ def _of_file(file: Path, phrases: Sequence[str], force: bool, anyway: bool, sess
         found = decode_image(file, force=force)
         session.notes += [f"{file}: {note}" for note in found.notes]
         doubt = IN_COLOUR if found.coloured else why_implausible(found.image)
+        sentence = f"{file} cannot be a chest radiograph: {doubt}"
+        if doubt is None:
+            seen = session.frontal[str(file)] = check(found.image)
+            sentence = f"{file}: {seen.sentence}"
+            if seen.kind != "frontal" or not session.several:
+                say(sentence)
+            doubt = seen.sentence if seen.refused else None
         if doubt is not None:
-            sentence = f"{file} cannot be a chest radiograph: {doubt}"
             if not anyway:
                 raise InputError(f"{sentence} (--anyway grounds it all the same)")
             session.doubts[str(file)] = doubt
@@ -362,6 +374,8 @@ def _warnings(entry: dict[str, Any]) -> Iterator[str]:
     """Yield warnings about an image that is no chest radiograph and a phrase that the model cannot read."""
     if entry.get("implausible"):
         yield f"warning: this cannot be a chest radiograph, so the map means nothing: {entry['implausible']}"
+    if entry.get("frontal") == "mirrored":
+        yield "warning: the image may be mirrored, so the sides of the phrase may be exchanged"
     warning = reading_warning(entry["phrase"], entry.get("read_to"), entry.get("known_words"))
     if warning:
         yield f"warning: {warning}"

@@ -15,6 +15,7 @@ from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.cli.judgements import judgements_app
 from rightlung.cli.leaderboard import leaderboard
 from rightlung.cli.options import (
+    ANYWAY_HELP,
     BATTERY_HELP,
     BOXES_HELP,
     CASES_HELP,
@@ -286,7 +287,7 @@ def ground(
     batch_size: Annotated[int, opt("Phrases to ask at once; halved when memory runs out.", "N", min=1)] = 16,
     device: Device = None,
     force: Annotated[bool, opt("Read DICOM files of any view or body part.", name="--force")] = False,
-    anyway: Annotated[bool, opt("Ground images that cannot be chest radiographs.", name="--anyway")] = False,
+    anyway: Annotated[bool, opt(ANYWAY_HELP, name="--anyway")] = False,
     json: Json = False,
 ) -> None:
     """Show where a model sees a phrase in an image.
@@ -305,6 +306,7 @@ def describe(
     prompt: Annotated[Texts, opt("What to describe, such as 'left lung' (repeatable).", "TEXT")] = None,
     box: Annotated[Texts, opt("Region to describe, X0,Y0,X1,Y1 from 0 to 1 (repeatable).", "BOX")] = None,
     model: Annotated[str, opt("Name or folder of the model.", "MODEL", name="--model")] = "chex",
+    anyway: Annotated[bool, opt(ANYWAY_HELP, name="--anyway")] = False,
     device: Device = None,
     json: Json = False,
 ) -> None:
@@ -315,7 +317,7 @@ def describe(
     """
     from rightlung.cli.describe import describe as run
 
-    run(image, prompt or [], box or [], model, device, json)
+    run(image, prompt or [], box or [], model, anyway, device, json)
 
 
 @app.command()
@@ -331,6 +333,7 @@ def report(
     language_model: Annotated[str | None, opt(LANGUAGE_MODEL_HELP, "MODEL", name="--language-model")] = None,
     retrieved: Annotated[str | None, opt(RETRIEVED_HELP, "N")] = None,
     samples: Annotated[int | None, opt(SAMPLES_HELP, "N", min=1, max=1000)] = None,
+    anyway: Annotated[bool, opt(ANYWAY_HELP, name="--anyway")] = False,
     device: Device = None,
     json: Json = False,
 ) -> None:
@@ -344,7 +347,7 @@ def report(
     if retrieval is None:
         if writer or language_model or retrieved or samples:
             raise InputError("--writer, --language-model, --retrieved and --samples need --retrieval INDEX")
-        run(Path(image), model, prompts, findings, regions, html, device, json)
+        run(Path(image), model, prompts, findings, regions, html, anyway, device, json)
     elif prompts or findings or regions:
         raise InputError("an index takes no prompts: leave out --prompts, --findings and --regions")
     else:
@@ -352,7 +355,7 @@ def report(
 
         chosen = {"writer": writer, "language_model": language_model, "retrieved": retrieved, "device": device}
         if samples is None:
-            report_from_index(Path(image), retrieval, html, json, **chosen)
+            report_from_index(Path(image), retrieval, html, anyway, json, **chosen)
         else:
             samples_from_index(image, retrieval, samples, html, json, **chosen)
 
@@ -373,6 +376,25 @@ def index(
     from rightlung.cli.retrieval import make_index
 
     make_index(model, source, out, device, json)
+
+
+@app.command()
+def regions(
+    image: Annotated[Path, arg("PNG, JPEG or DICOM file.", "IMAGE")],
+    out: Annotated[Path | None, opt("PNG file to draw outlines and boxes into.", "FILE")] = None,
+    model: Annotated[str, opt("Name or folder of the model.", "MODEL", name="--model")] = "anatomy",
+    anyway: Annotated[bool, opt(ANYWAY_HELP, name="--anyway")] = False,
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Find lungs, heart and other regions in an image.
+
+    Prints the boxes of Chest ImaGenome's 29 regions, each with a confidence (the predicted IoU), and the share of the
+    image that each outlined structure covers; the JSON has the masks, too.
+    """
+    from rightlung.cli.regions import run
+
+    run(image, model, out, anyway, device, json)
 
 
 @app.command()

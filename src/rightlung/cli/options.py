@@ -31,6 +31,7 @@ PROMPTS_HELP = (
     "finding that is not there: they are not filtered by probability."
 )
 SAMPLES_HELP = "With --retrieval: write a page (--html) about N random studies of the source IMAGE."
+ANYWAY_HELP = "Ask about images that are no upright frontal chest radiographs."
 FINDINGS_HELP = (
     "yes: ask for the 14 findings; positive (default): for those that the model has learned, and keep those that are "
     "more likely than not."

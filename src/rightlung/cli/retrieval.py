@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli.describe import read_radiograph
+from rightlung.cli.frontal import read_radiograph
 from rightlung.cli.output import finish, say, say_problems
 from rightlung.cli.predict import load_model
 from rightlung.core import InputError, Report
@@ -78,9 +78,11 @@ def samples_from_index(
     finish(json, result | {"note": NOT_A_MEDICAL_DEVICE}, tell)
 
 
-def report_from_index(image: Path, folder: Path, html: Path | None, json: bool, **chosen: str | None) -> None:
+def report_from_index(
+    image: Path, folder: Path, html: Path | None, anyway: bool, json: bool, **chosen: str | None
+) -> None:
     """Print the report that is written from the nearest reports of an index, and its snippets."""
-    pixels = read_radiograph(image)
+    pixels = read_radiograph(image, anyway)
     reporter = load_index(folder, **chosen)
     (written,) = reporter.write([pixels])
     result: dict[str, Any] = {"image": str(image), "index": str(folder), "writer": reporter.settings.writer}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from urllib.parse import quote, unquote
 
 from rightlung.core import FrozenMapping, InputError, Report, Study
@@ -30,6 +30,8 @@ PATH_PARAMETERS = ("annotation", "config", "images", "reports", "tables", "views
 """Parameters of addresses that are paths."""
 SECTION, SECTIONS = "report", ("findings", "impression")
 """The parameter of every address that cuts reports to one section, and its values."""
+REGIONS = "regions"
+"""The parameter of every address that names a model to find the regions of studies without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,25 +172,28 @@ class InMemorySource(Source):
         return self._studies[position]
 
 
-class SectionSource(Source):
-    """A source whose reports are cut to one section: ``report=findings`` in any address.
+class ChangedSource(Source):
+    """A source with the studies of another one, each changed by `change`."""
 
-    A report without this section, or with nothing in it, is left out; everything else stays.
-    """
-
-    def __init__(self, source: Source, section: str, address: str) -> None:
+    def __init__(self, source: Source, address: str) -> None:
         super().__init__(address)
-        self._source, self._section, self.problems = source, section, source.problems
+        self._source, self.problems, self.has_twins = source, source.problems, source.has_twins
 
     @property
     def ids(self) -> Sequence[str]:
         """The ids of all studies, in order."""
         return self._source.ids
 
+    @abstractmethod
+    def change(self, study: Study) -> Study:
+        """Return the study that stands for one of the other source."""
+
     def _build(self, position: int) -> Study:
-        study = self._source._build(position)
-        text = "" if study.report is None else study.report.sections.get(self._section, "").strip()
-        return replace(study, report=Report(text, {self._section: text}) if text else None)
+        return self.change(self._source._build(position))
+
+    def patients(self) -> Iterator[str | None]:
+        """Yield the patient of each study, None where unknown."""
+        return self._source.patients()
 
     def place(self, study_id: str) -> tuple[str, int | None] | None:
         """Return the file and line of a study, None if the source does not know."""
@@ -197,6 +202,45 @@ class SectionSource(Source):
     def image_identity(self, position: int) -> str | None:
         """Return a text that changes whenever the image file of a study does."""
         return self._source.image_identity(position)
+
+
+class SectionSource(ChangedSource):
+    """A source whose reports are cut to one section: ``report=findings`` in any address.
+
+    A report without this section, or with nothing in it, is left out; everything else stays.
+    """
+
+    def __init__(self, source: Source, section: str, address: str) -> None:
+        super().__init__(source, address)
+        self._section = section
+
+    def change(self, study: Study) -> Study:
+        """Return the study with one section of its report."""
+        text = "" if study.report is None else study.report.sections.get(self._section, "").strip()
+        return replace(study, report=Report(text, {self._section: text}) if text else None)
+
+
+class RegionSource(ChangedSource):
+    """A source whose studies without regions get those that a model finds: ``regions=anatomy`` in any address.
+
+    The image of a study without regions is read when the study is built. A study whose anatomy is not found is left
+    out and listed among the problems.
+    """
+
+    def __init__(self, source: Source, model: str, address: str) -> None:
+        super().__init__(source, address)
+        self._model = model
+        self._finding().finder(model)  # refuses a model that cannot be loaded
+
+    @staticmethod
+    def _finding() -> Any:
+        return import_module("rightlung.models.anatomy.finding")  # by name, because models read studies, too
+
+    def change(self, study: Study) -> Study:
+        """Return the study with the regions that the model is sure of."""
+        if study.regions:
+            return study
+        return replace(study, regions=self._finding().find_regions(study.image, self._model, f"study {study.id!r}"))
 
 
 def build_studies(source: Source, positions: Sequence[int], problems: dict[str, str]) -> dict[int, Study]:
@@ -331,13 +375,16 @@ def open_source(address: str) -> Source:
     if isinstance(opener, str):
         module, _, name = opener.partition(":")
         opener = cast(Opener, getattr(import_module(module), name))
-    if (section := parsed.parameters.get(SECTION)) is None:
+    section, model = (parsed.parameters.get(name) for name in (SECTION, REGIONS))
+    if section is None and model is None:
         return opener(parsed)
-    if section not in SECTIONS:
+    if section not in (None, *SECTIONS):
         raise unknown_name(f"address {address!r}: section of a report", section, SECTIONS)
-    kept = "&".join(part for part in address.rpartition("?")[2].split("&") if part.partition("=")[0] != SECTION)
-    plain = address.rpartition("?")[0] + (f"?{kept}" if kept else "")
-    return SectionSource(opener(parse_address(plain)), section, address)
+    parts = address.rpartition("?")[2].split("&")
+    kept = "&".join(part for part in parts if part.partition("=")[0] not in (SECTION, REGIONS))
+    source = opener(parse_address(address.rpartition("?")[0] + (f"?{kept}" if kept else "")))
+    source = source if section is None else SectionSource(source, section, address)
+    return source if model is None else RegionSource(source, model, address)
 
 
 def _exists(path: str) -> bool:
