@@ -46,8 +46,8 @@ def test_the_list_has_models_and_kinds(call: Run, shipped: Path) -> None:
     assert model["size"] == sum(path.stat().st_size for path in (shipped / "nodules").iterdir())
     assert (model["kind"], model["can"]) == ("classifier", ["ground", "classify", "detect"])
     assert [kind["name"] for kind in listed["kinds"]] == [
-        "adpd", "chex", "classifier", "clip", "conditional-detr", "eclip", "eclip-gloria", "fita", "frequent-text",
-        "gloria", "reporter", "retrieval", "retrieval-reporter", "transvg", "uniter",
+        "adpd", "anatomy", "chex", "classifier", "clip", "conditional-detr", "eclip", "eclip-gloria", "fita",
+        "frequent-text", "gloria", "reporter", "retrieval", "retrieval-reporter", "transvg", "uniter",
     ]  # fmt: skip
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal
 
 import numpy as np
 
 from rightlung.core import Image
-from rightlung.models.anatomy.finding import finder
 from rightlung.models.anatomy.model import AnatomyModel
+from rightlung.models.registry import load
 from rightlung.studies.checks.orientation import SURE_LIKENESS, SURE_MIRROR, SURE_RESEMBLANCE, look
 from rightlung.studies.plausibility import why_implausible
 
@@ -31,6 +32,7 @@ SURE, LIKELY, DOUBTFUL = 0.68, 0.60, 0.63
 """Mean confidence in the 29 boxes: from which an image is a chest; from which it is one if the template agrees; below
 which it is none if the template disagrees. 99 of 100 films of NIH's training patients have 0.65 and more."""
 LEAST_RESEMBLANCE = 0.25
+"""Correlation with the mean radiograph below which a part of a chest, or something else, is shown."""
 _SENTENCES: dict[Kind, str] = {
     "frontal": "this looks like an upright frontal chest radiograph",
     "lateral": "its header says that this is a lateral radiograph, and only frontal ones are read here",
@@ -74,6 +76,14 @@ def check(image: Image, view: str | None = None) -> FrontalCheck:
     return FrontalCheck(kind, _SENTENCES[kind], found)
 
 
+@cache
+def shipped_model() -> AnatomyModel:
+    """Return the model ``anatomy``, loaded once."""
+    model = load("anatomy")
+    assert isinstance(model, AnatomyModel)
+    return model
+
+
 def evidence(image: Image) -> dict[str, float]:
     """Return the numbers that `decide` rests on.
 
@@ -81,9 +91,7 @@ def evidence(image: Image) -> dict[str, float]:
     resemblance and log odds of a mirrored image, how much better another position fits (``turn``), and whether that is
     sure.
     """
-    model = finder()
-    assert isinstance(model, AnatomyModel)
-    (reading,) = model.read([image])
+    (reading,) = shipped_model().read([image])
     scores = [one.score for one in reading.regions.values()]
     found = {**reading.positions, "confidence": float(np.mean(scores)) if scores else 0.0}
     if (seen := look(image)) is None:
@@ -102,10 +110,10 @@ def decide(found: Mapping[str, float]) -> Kind:
     """Return what an image shows from its `evidence`."""
     known = found["likeness"] >= SURE_LIKENESS and found["resemblance"] >= SURE_RESEMBLANCE
     if found["upright"] >= 0.5:
-        if found["confidence"] >= (LIKELY if known else SURE):
+        unlike = found["resemblance"] < LEAST_RESEMBLANCE
+        if found["confidence"] >= (LIKELY if known else SURE) and not unlike:
             return "mirrored" if found["mirror"] >= SURE_MIRROR else "frontal"
-        unlike = found["confidence"] < DOUBTFUL and found["resemblance"] < LEAST_RESEMBLANCE
-        return "not-a-chest" if unlike else "uncertain"
+        return "not-a-chest" if unlike and found["confidence"] < DOUBTFUL else "uncertain"
     if known and found["turn"] == 0:
         return "uncertain"
     if found["sure inverted"] or (known and found["inverted"] >= 0.5):

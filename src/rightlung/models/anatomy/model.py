@@ -109,11 +109,32 @@ def _reading(found: Anatomy, row: int, extent: Extent, shape: tuple[int, ...]) -
     boxes = {name: Box.clipped(*box) for name, box in zip(IMAGENOME_REGIONS, corners.tolist(), strict=True)}
     regions = {name: ScoredBox(box, score, name) for (name, box), score in zip(boxes.items(), scores, strict=True)
                if box is not None}  # fmt: skip
-    masks = _at_size(found.masks[row], extent, shape) > 0
+    masks = _at_size(_in_one_piece(found.masks[row].float().cpu(), found.boxes[row].cpu()), extent, shape) > 0
     structures = {name: Mask(mask) for name, mask in zip(STRUCTURES, masks, strict=True)}
     structures |= {name: Mask(masks[parts].any(0)) for name, parts in LUNGS.items()}
     chances = found.positions[row].float().softmax(-1).tolist()
     return AnatomyReading(regions, structures, dict(zip(POSITIONS, chances, strict=True)))
+
+
+def _in_one_piece(logits: Tensor, boxes: Tensor) -> Tensor:
+    """Return mask logits (12, rows, cols) with one piece of each structure: the one that fills most of its box.
+
+    Gas in the stomach and clothes beside the chest look like lung; pieces there are cut off. ``boxes`` (29, 4) are
+    those of the regions in the square.
+    """
+    from scipy.ndimage import label, sum_labels
+
+    rows, columns = logits.shape[1:]
+    down, across = (torch.arange(count) + 0.5 for count in (rows, columns))
+    kept = logits.clone()
+    for number, name in enumerate(STRUCTURES):
+        pieces, count = label(logits[number].numpy() > 0)
+        if count > 1:
+            x0, y0, x1, y1 = (boxes[IMAGENOME_REGIONS.index(name)] * torch.tensor([columns, rows] * 2)).tolist()
+            within = ((down > y0) & (down < y1))[:, None] & ((across > x0) & (across < x1))
+            sizes = sum_labels(0.01 + within.numpy(), pieces, range(1, count + 1))
+            kept[number][torch.from_numpy((pieces > 0) & (pieces != 1 + int(np.argmax(sizes))))] = -1.0
+    return kept
 
 
 def _at_size(logits: Tensor, extent: Extent, shape: tuple[int, ...]) -> NDArray[np.float32]:
