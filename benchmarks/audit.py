@@ -1,14 +1,19 @@
-"""How long scoring takes: 10,000 phrases of a predictions file, beside a plain loop over scikit-learn, in one run.
+"""How long an audit takes and how much memory: 10,000 phrases of a predictions file, beside a loop over scikit-learn.
 
-``python benchmarks/audit.py [PHRASES]``. Studies of ten phrases each with a mask of 256 x 256 pixels, maps of 16 x 16;
-the audit scores every map and the prior's with all measures, the loop the map alone with AUROC and average precision.
+``python benchmarks/audit.py [PHRASES] [--jobs N]``. Studies of ten phrases each with a mask of 256 x 256 pixels, maps
+of 16 x 16; the audit scores every map and the prior's with all measures, the loop the map alone with AUROC and
+average precision. ``--growth`` audits a quarter of the phrases first, in a process of its own, and compares memory.
 """
 
 from __future__ import annotations
 
-import resource
+import argparse
+import json
+import os
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +24,12 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from rightlung.audit import audit
 from rightlung.core import Grounding, Heatmap, Mask, Phrase, Polarity, Query, Study
 from rightlung.predictions import Prediction, PredictionWriter, open_predictions, phrase_query
+from rightlung.scoring.threads import usable_cores
 from rightlung.studies import Source
 
 SIDE, GRID, PHRASES_A_STUDY, LOOPED = 256, 16, 10, 200
+EARLIER = 56.6
+"""Seconds that the same audit of 10,000 phrases took on two cores before it was sped up."""
 FINDINGS = ("nodule", "mass", "pleural effusion", "pneumothorax", "consolidation", "edema")
 
 
@@ -53,10 +61,41 @@ class Discs(Source):
         return Study(f"study-{position}", lambda: blank, patient=f"p{position}", phrases=tuple(phrases))
 
 
+class PeakMemory(threading.Thread):
+    """Watches the memory of all processes of this group, in megabytes; shared pages count in each."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = self.before = self._now()
+
+    def run(self) -> None:
+        """Look ten times a second."""
+        while True:
+            self.peak = max(self.peak, self._now())
+            time.sleep(0.1)
+
+    def _now(self) -> float:
+        pages = 0
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if os.getpgid(int(process.name)) == os.getpgrp():
+                    pages += int((process / "statm").read_text().split()[1])
+            except OSError:
+                continue  # it has ended
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
 def main() -> None:
     """Write predictions, audit them, loop over some of them, and print what each took."""
-    asked = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    source, rng = Discs(max(2, asked // PHRASES_A_STUDY)), np.random.default_rng(0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("phrases", type=int, nargs="?", default=10_000)
+    parser.add_argument("--jobs", type=int, help="processes (default: all that pay)")
+    parser.add_argument("--growth", action="store_true", help="compare memory with a quarter of the phrases")
+    options = parser.parse_args()
+    if options.growth:
+        growth(options.phrases, options.jobs)
+        return
+    source, rng = Discs(max(2, options.phrases // PHRASES_A_STUDY)), np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "predictions"
         with PredictionWriter(path, source=source.address, model="noise") as writer:
@@ -66,24 +105,41 @@ def main() -> None:
                     writer.write(
                         Prediction(study.id, phrase_query(index), asked=Query(phrase.text), grounding=grounding)
                     )
-        before = _megabytes()
-        begun = {"start": time.perf_counter()}
+        memory = PeakMemory()
+        memory.start()
+        start = time.perf_counter()
         ended: dict[str, float] = {}
 
         def tell(stage: str, done: float, total: float) -> None:
-            begun.setdefault(stage, time.perf_counter())
             ended[stage] = time.perf_counter()
 
-        audit(path, source, Path(folder) / "out", cases=0, progress=tell)
-        total = time.perf_counter() - begun["start"]
+        audit(path, source, Path(folder) / "out", cases=0, jobs=options.jobs, progress=tell)
+        total, processor = time.perf_counter() - start, sum(os.times()[:4])
         phrases = len(source) * PHRASES_A_STUDY
-        scoring = ended["scoring the prior"] - ended["reading studies"]
+        scoring = ended["scoring"] - ended["reading studies"]
         print(f"{phrases:,} phrases, masks of {SIDE} x {SIDE}, maps of {GRID} x {GRID}, with the prior beside each")
-        print(f"  making and reading targets  {ended['reading studies'] - begun['start']:8.1f} s (the source's time)")
+        print(f"  cores                       {usable_cores():8}     {options.jobs or 'all that pay'} processes")
+        print(f"  making and reading targets  {ended['reading studies'] - start:8.1f} s (the source's time)")
         print(f"  scoring, all measures       {scoring:8.1f} s   {phrases / scoring:10,.0f} phrases/s")
         print(f"  everything, page included   {total:8.1f} s   {phrases / total:10,.0f} phrases/s")
-        print(f"  peak memory                 {_megabytes():8.0f} MB, of which {before:.0f} MB before")
+        if phrases == 10_000:
+            print(f"  of the {EARLIER} s before         {total / EARLIER:8.2f}")
+        print(f"  processor time, this process{processor:8.1f} s (with what is imported and the predictions written)")
+        print(f"  peak memory                 {memory.peak:8.0f} MB, of which {memory.before:.0f} MB before")
+        print(json.dumps({"phrases": phrases, "seconds": total, "megabytes": memory.peak}), file=sys.stderr)
         _loop(path, source)
+
+
+def growth(phrases: int, jobs: int | None) -> None:
+    """Audit a quarter of the phrases and all of them, and print the memory of both."""
+    found = []
+    for count in (phrases // 4, phrases):
+        command = [sys.executable, __file__, str(count), *([] if jobs is None else ["--jobs", str(jobs)])]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True, process_group=0)
+        found.append(json.loads(done.stderr.splitlines()[-1]))
+    few, many = (one["megabytes"] for one in found)
+    share = 1000 * (many - few) / (found[1]["phrases"] - found[0]["phrases"])
+    print(f"{few:.0f} MB and {many:.0f} MB: {share:+.2f} MB for each 1,000 further phrases")
 
 
 def _loop(path: Path, source: Discs) -> None:
@@ -101,10 +157,6 @@ def _loop(path: Path, source: Discs) -> None:
             break
     seconds = time.perf_counter() - started
     print(f"  scikit-learn, a plain loop over {done}: AUROC and AP of the map alone, {done / seconds:.0f} phrases/s")
-
-
-def _megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

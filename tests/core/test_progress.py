@@ -21,8 +21,8 @@ def test_without_a_terminal_a_line_comes_at_most_every_twenty_seconds(
             now[0] = at
             shown("[3/23] no-attn: measuring", at - 100, 50)
     assert capfd.readouterr().err.splitlines() == [
-        "[3/23] no-attn: measuring: 21 of 50",
-        "[3/23] no-attn: measuring: 42 of 50",
+        "[3/23] no-attn: measuring: 21 of 50, about 29 s left",
+        "[3/23] no-attn: measuring: 42 of 50, about 8 s left",
     ]
 
 

@@ -225,7 +225,7 @@ class BlockAudit:
     ) -> pa.Table | TableOnDisk:
         """Measure all blocks; return the instances table with the columns of the prior."""
         if prior is not None:
-            for fold in (None, *range(prior.folds)):
+            for fold in {prior.held_out(patient) for patient in gathered.patients}:
                 prior.width(fold)  # once, not in every process
         task = _Measuring(
             self._folder, protocol, prior, gathered, self._model, self._workers.threads, self._gates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -93,17 +94,27 @@ def score_grid(
     for index, grid in enumerate(checked_grids):
         _check_values(grid, index)
 
+    cells_of = lru_cache(maxsize=64)(_cells)
+
     def upsampled(index: int) -> Floats:
         x0, y0, x1, y1 = corners[index]
+        (inside_y, down), (inside_x, across) = cells_of(height, rows, y0, y1), cells_of(width, columns, x0, x1)
+        found: Floats = checked_grids[index].take(down, axis=0).take(across, axis=1)
+        if len(down) == height and len(across) == width:
+            return found
         pixels: Floats = np.zeros((height, width), dtype=checked_grids.dtype)
-        down, across = positions(height, rows, y0, y1), positions(width, columns, x0, x1)
-        inside_y, inside_x = (down >= 0) & (down < rows), (across >= 0) & (across < columns)
-        cells = np.ix_(down[inside_y].astype(np.intp), across[inside_x].astype(np.intp))
-        pixels[np.ix_(inside_y, inside_x)] = checked_grids[index][cells]
+        pixels[np.ix_(inside_y, inside_x)] = found
         return pixels
 
     large = height * width > LARGE
     return _score_all(upsampled, checked_masks, settings, workers or (None if large else 1))
+
+
+def _cells(pixels: int, cells: int, low: float, high: float) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Return which pixels of an axis lie on the grid, and the cell of each of these."""
+    where = positions(pixels, cells, low, high)
+    inside = (where >= 0) & (where < cells)
+    return inside, where[inside].astype(np.intp)
 
 
 def _score_all(
