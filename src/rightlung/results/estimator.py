@@ -35,8 +35,8 @@ from rightlung.scoring.statistics.swapping import swap_test
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-VALUES_AT_ONCE = 1 << 23
-"""Number of requested values (64 MiB) at which estimates are computed, so that requests do not fill the memory."""
+VALUES_AT_ONCE = 1 << 22
+"""Number of requested values (32 MiB) at which estimates are computed, so that requests do not fill the memory."""
 
 
 class Estimator:
