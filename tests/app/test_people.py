@@ -167,3 +167,17 @@ def test_the_log_names_routes_and_no_studies(client: Client, key: str, caplog: p
     assert re.search(r"GET /api/v1/studies/\{key\} 200 \d+ ms", own)
     assert "Example" not in own
     assert key not in own
+
+
+def test_an_error_of_the_service_is_a_sentence_and_its_message_stays_out_of_the_log(
+    client: Client, key: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("Mrs Example")
+
+    monkeypatch.setattr("rightlung.app.study_routes.study_json", broken)
+    response = client.get(f"/api/v1/studies/{key}")
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "bug")
+    assert "Content-Security-Policy" in response.headers
+    assert re.search(r"bug: RuntimeError at .*study_routes.py:\d+", caplog.text)
+    assert "Example" not in caplog.text

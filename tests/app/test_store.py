@@ -73,12 +73,23 @@ def test_a_locked_database_is_announced_and_the_answer_is_saved_later(client: Cl
 
 
 def test_a_database_that_is_gone_is_announced(client: Client, tmp_path: Path) -> None:
-    client.app.state.context.store.engine.dispose()  # type: ignore[attr-defined]
-    for file in tmp_path.glob("store.sqlite*"):
-        file.unlink()
+    study = create(client, annotators=["local"], per_annotator=1, overlap=0)
+    at = f"{study}/items/{client.get(f'{study}/items').json()['next']}"
+    client.post(f"{at}/prompt", json={"phrase": 0})
+    files = list(tmp_path.glob("store.sqlite*"))
+    (tmp_path / "away").mkdir()
+    for file in files:
+        file.rename(tmp_path / "away" / file.name)
+    body = ratings(1, 2, 3)
+    assert client.put(f"{at}/answers/A", json=body).json()["error"]["code"] == "store-unavailable"
     assert client.get("/healthz").status_code == 503
     assert client.get("/api/v1/session").json()["store"] == "unavailable"
-    assert client.get("/api/v1/reader-studies").json()["error"]["code"] == "store-unavailable"
+    assert client.get("/api/v1/models").status_code == 200
+    for file in files:
+        if (tmp_path / "away" / file.name).exists():
+            (tmp_path / "away" / file.name).rename(file)
+    assert client.put(f"{at}/answers/A", json=body).json()["version"] == 1
+    assert client.get(at).json()["answers"]["A"]["recall"] == 1
 
 
 def start(store: Path) -> tuple["subprocess.Popen[str]", str]:

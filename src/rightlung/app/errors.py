@@ -55,7 +55,7 @@ def not_found(what: str, code: str = "not-found") -> AppError:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Answer every error in the common form. Messages of unknown errors are not logged: they may name patients."""
+    """Answer every known error in the common form; `rightlung.app.security` answers the others."""
 
     @app.exception_handler(AppError)
     def _known(request: Request, error: AppError) -> JSONResponse:
@@ -86,12 +86,13 @@ def add_handlers(app: FastAPI) -> None:
         if isinstance(error, DBAPIError | PoolTimeout):
             log.error("store: %s", type(error).__name__)
             return store_gone().response()
-        return _bug(request, error)
+        raise error
 
-    @app.exception_handler(Exception)
-    def _bug(request: Request, error: Exception) -> JSONResponse:
-        log.error("bug: %s at %s", type(error).__name__, place_of(error))
-        return AppError(500, "bug", "an error in the service; its log has the place").response()
+
+def bug(error: Exception) -> AppError:
+    """Return the answer to an unknown error, and log where it happened."""
+    log.error("bug: %s at %s", type(error).__name__, place_of(error))
+    return AppError(500, "bug", "an error in the service; its log has the place")
 
 
 def place_of(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rightlung.app.errors import not_found, place_of
-from rightlung.app.screening import read_upload, seen_in
+from rightlung.app.screening import read_upload
 from rightlung.core import Image, InputError, Polarity, Study
 from rightlung.judgements.measures import JudgedInstance
 from rightlung.predictions.prediction import phrase_query
@@ -32,7 +32,10 @@ KEPT_OPEN, UPLOADS, UPLOADED_PIXELS = 64, 40, 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A study with its key in addresses. ``owner`` is who uploaded it; others do not see it."""
+    """A study with its key in addresses. ``owner`` is who uploaded it; others do not see it.
+
+    ``warnings`` are those of its file.
+    """
 
     key: str
     kind: Kind
@@ -142,7 +145,7 @@ class Library:
                 study.image  # noqa: B018  (loads it, so that its problem is told here)
             except InputError as error:
                 raise not_found(f"study {study_id!r}: {error}", "unknown-study") from None
-        return self._remember(Entry(key, "source", study, study.id, tuple(seen_in(study.image))))
+        return self._remember(Entry(key, "source", study, study.id))
 
     def _remember(self, entry: Entry, enough: bool = True) -> Entry:
         with self._lock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -76,8 +78,7 @@ def item(reader_study: str, item: str, app: App, who: Who) -> dict[str, Any]:
 @router.post("/{reader_study}/items/{item}/prompt")
 def prompt(reader_study: str, item: str, request: PromptRequest, app: App, who: Who) -> dict[str, Any]:
     """Choose the sentence, before any map is shown."""
-    with app.store.writing() as session:
-        found = _opened(app, session, reader_study, item, who)
+    with _changing(app, reader_study, item, who) as (session, found):
         studies.choose(app, session, found, request)
         return _item(app, session, found)
 
@@ -85,8 +86,8 @@ def prompt(reader_study: str, item: str, request: PromptRequest, app: App, who: 
 @router.post("/{reader_study}/items/{item}/custom", status_code=201)
 def custom(reader_study: str, item: str, request: CustomPromptRequest, app: App, who: Who) -> dict[str, Any]:
     """Add an item on the same image with a prompt of one's own."""
-    with app.store.writing() as session:
-        added = studies.add_custom(session, _opened(app, session, reader_study, item, who), request.text)
+    with _changing(app, reader_study, item, who) as (session, found):
+        added = studies.add_custom(session, found, request.text)
         session.flush()
         return _item(app, session, added)
 
@@ -113,7 +114,7 @@ def answer(reader_study: str, item: str, alias: str, request: AnswerRequest, app
     """Save the ratings of one map. When the response arrives, they are on the disk."""
 
     def save(session: Session) -> Answer:
-        found = studies.find_item(session, reader_study, item, who)
+        found = studies.find_item(session, reader_study, item, who, change=True)
         custom = check_custom_answers(request, found.reader_study.questions)
         return studies.save(session, found, alias, request, custom)
 
@@ -127,6 +128,15 @@ def undo(reader_study: str, app: App, who: Who) -> dict[str, Any]:
         studies.find(session, reader_study, who)
         found, alias, removed = studies.undo(session, reader_study, who)
         return {"item": found.id, "alias": alias, "answer": removed}
+
+
+@contextmanager
+def _changing(app: Context, reader_study: str, item: str, who: Who) -> Iterator[tuple[Session, Item]]:
+    """Return an item to change. Its image is loaded before, because other people wait during a change."""
+    with app.store.reading() as session:
+        app.library.by_id(_opened(app, session, reader_study, item, who).study)
+    with app.store.writing() as session:
+        yield session, studies.find_item(session, reader_study, item, who, change=True)
 
 
 def _opened(app: Context, session: Session, reader_study: str, item: str, who: Who) -> Item:

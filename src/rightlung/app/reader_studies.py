@@ -35,6 +35,10 @@ def create(app: Context, who: Caller, given: ReaderStudyRequest) -> ReaderStudy:
         app.shelf.find(name, "ground")
     if app.library.indexing:
         raise AppError(503, "busy", "the list of studies is still being read; try again in a moment", retry_after=2)
+    if app.accounts.required:
+        known = {user["name"] for user in app.accounts.listed()}
+        if unknown := [name for name in given.annotators if name not in known]:
+            raise AppError(422, "invalid", f"annotators: there is no account {unknown[0]!r}", "annotators")
     hidden = blind(given.models, given.seed)
     instances = list(_candidates(app, given))
     try:
@@ -116,9 +120,9 @@ def find(session: Session, reader_study: str, who: Caller) -> ReaderStudy:
     return row
 
 
-def find_item(session: Session, reader_study: str, item: str, who: Caller) -> Item:
-    """Return an item of the person."""
-    found = session.get(Item, item) if is_id(item) else None
+def find_item(session: Session, reader_study: str, item: str, who: Caller, change: bool = False) -> Item:
+    """Return an item of the person; to ``change`` it, nobody else may at the same time."""
+    found = session.get(Item, item, with_for_update=change or None) if is_id(item) else None
     if found is None or found.reader_study_id != reader_study or found.annotator != who.name:
         raise not_found("item of yours with this id", "unknown-item")
     return found

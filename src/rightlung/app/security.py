@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rightlung.app.errors import AppError
+from rightlung.app.errors import AppError, bug
 from rightlung.app.settings import BODY_BYTES, UPLOAD_BYTES, ServeSettings
 
 log = logging.getLogger("rightlung.app")
@@ -66,9 +66,10 @@ class Guard:
         try:
             self._check(scope)
             await self.app(scope, _Limited(receive, _most_bytes(scope)), send_safely)
-        except AppError as error:
+        except Exception as error:  # whatever it says may name a patient, so it must not reach the server's own log
+            refused = error if isinstance(error, AppError) else bug(error)
             if not status:
-                await error.response()(scope, receive, send_safely)
+                await refused.response()(scope, receive, send_safely)
         finally:
             # The route, not the path: keys of studies may name patients.
             route = getattr(scope.get("route"), "path", "-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Annotated, Any, Literal
 
@@ -57,6 +58,9 @@ def studies(
         return all(word in text for word in words)
 
     found = [row for row in rows if wanted(row)]
+    if q and not found and app.library.truncated:
+        with contextlib.suppress(AppError):  # a study that is not in the list opens by its id
+            found = [row_of(app.library.by_id(q.strip()))]
     return {
         "total": len(found),
         "offset": offset,

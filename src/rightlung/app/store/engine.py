@@ -14,6 +14,7 @@ from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
+from rightlung.app.errors import AppError, store_gone
 from rightlung.core import InputError
 from rightlung.core.errors import OutputError
 
@@ -46,16 +47,19 @@ class Store:
         self._writing: Any = threading.Lock() if driver == "sqlite" else nullcontext()
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         self._migrate()
+        self._file = _file_number(self.url.database) if driver == "sqlite" else None
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """Return a session for reading."""
+        self._check_file()
         with self._sessions() as session:
             yield session
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """Return a session whose changes are committed at the end; an error undoes them."""
+        self._check_file()
         with self._writing, self._sessions.begin() as session:
             if self.engine.dialect.name == "sqlite":
                 session.connection(execution_options={"begin": "IMMEDIATE"})
@@ -73,15 +77,28 @@ class Store:
     def answers(self) -> bool:
         """Whether the database answers."""
         try:
-            with self.engine.connect() as connection:
-                connection.execute(text("SELECT count(*) FROM reader_studies"))
-        except DBAPIError:
+            with self.reading() as session:
+                session.execute(text("SELECT count(*) FROM reader_studies"))
+        except (DBAPIError, AppError):
             return False
         return True
 
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
+
+    def _check_file(self) -> None:
+        """Notice a removed or replaced SQLite file: connections to the old one would save into nothing."""
+        if self._file is None:
+            return
+        found = _file_number(self.url.database)
+        if found == self._file:
+            return
+        self.engine.dispose()
+        if found is None:
+            raise store_gone()
+        self._migrate()
+        self._file = found
 
     def _migrate(self) -> None:
         config = Config()
@@ -95,6 +112,14 @@ class Store:
         except DBAPIError as error:
             reason = str(error.orig).strip().splitlines()[0] if error.orig else type(error).__name__
             raise OutputError(f"the store {self.shown} cannot be opened: {reason}") from None
+
+
+def _file_number(database: str | None) -> tuple[int, int] | None:
+    try:
+        found = Path(str(database)).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _sqlite(database: str | None) -> Engine:
