@@ -121,3 +121,19 @@ def test_an_impossible_twin_is_refused_with_the_reason(scene, change: str, findi
 def test_other_sources_have_no_twins() -> None:
     with pytest.raises(InputError, match="study 'a' has no exact twins: only the phantom can render them"):
         Study("a", lambda: np.zeros((8, 8), np.float32)).twin("removed", "nodule")
+
+
+def test_a_twin_without_a_planted_sign_is_the_study_in_which_it_was_never_planted() -> None:
+    marked = [*rightlung.open_source("phantom?count=12&seed=3&size=64&shortcut=marker:cardiomegaly=0,border=0")]
+    plain = [*rightlung.open_source("phantom?count=12&seed=3&size=64&shortcut=border=0")]
+    unsigned = [one for one in marked if "marker" in one.twins.findings("unsigned")]
+    assert {one.id for one in unsigned} == {one.id for one in marked if "marker" in one.extra["faults"]}
+    assert 0 < len(unsigned) < len(marked)
+    for one, without in zip(marked, plain, strict=True):
+        change = "unsigned" if one in unsigned else "signed"
+        twin = one.twin(change, "marker").load()
+        assert (twin != one.image).any()
+        shown = twin if change == "unsigned" else one.image
+        np.testing.assert_array_equal(shown, without.image)
+    with pytest.raises(InputError, match="the sign tube cannot be unsigned"):
+        marked[0].twin("unsigned", "tube")

@@ -23,6 +23,7 @@ from rightlung.audit.gates import (
     twin_effects,
     without_answers,
 )
+from rightlung.audit.signs import sign_effects
 from rightlung.core import Study
 from rightlung.probes.twins import TWIN, changed_finding, occluded_finding
 from rightlung.results.estimate import BootstrapSettings
@@ -78,7 +79,7 @@ def finding_gates(
     reasons = reasons_not_asked(source, with_words=False) | {**(left_out or {})}
     return Gates(
         judged(estimator, members, responses, changes), *_TITLES[kind], without_answers(conditions, reasons),
-        twin_effects(estimator, members, {kind: responses}),
+        twin_effects(estimator, members, {kind: responses}), sign_effects(table, settings),
     )  # fmt: skip
 
 

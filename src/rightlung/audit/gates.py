@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from rightlung.audit.signs import SignEffect, sign_sentences
 from rightlung.core import InputError
 from rightlung.core.files import plain
 from rightlung.models.untrained import untrained
-from rightlung.probes.twins import TWIN
+from rightlung.probes.twins import SIGNS, TWIN
 from rightlung.results.estimate import BootstrapSettings, Comparison
 from rightlung.results.estimator import Deferred, Estimator, Floats
 from rightlung.results.gates import (
@@ -59,6 +60,8 @@ class Gates:
     """Gates that were not asked, with the reason."""
     twins: Mapping[str, Mapping[str, Mapping[str, Comparison]]] = field(default_factory=dict)
     """Exact causal effects: the change of each measure, by finding and twin."""
+    signs: Sequence[SignEffect] = ()
+    """Exact causal effects of planted signs (`rightlung.audit.signs`)."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the limits of the rules."""
@@ -74,7 +77,8 @@ class Gates:
             use: [one.name for one in findings if one.use == use] for use in (SELECTIVE, UNSTABLE, IGNORES, TOO_FEW)
         }
         parts = [f"{use} for {', '.join(names)}" for use, names in named.items() if names]
-        return f"Gates: all findings together: {self.results[0].use}. By finding: {'; '.join(parts)}."
+        shortcuts = "".join(f" {one.text}" for one in sign_sentences(self.signs) if one.mark == "no")
+        return f"Gates: all findings together: {self.results[0].use}. By finding: {'; '.join(parts)}.{shortcuts}"
 
 
 def gate_conditions(model: object, source: Source, with_words: bool = True) -> tuple[list[str], dict[str, str]]:
@@ -84,7 +88,8 @@ def gate_conditions(model: object, source: Source, with_words: bool = True) -> t
         untrained(model)
     except InputError:
         left_out[UNTRAINED] = "the model has no weights of PyTorch"
-    return [name for name in GATES if name not in left_out], left_out
+    signs = [name for name, (_, sign) in SIGNS.items() if sign in source.signs and not with_words]
+    return [*(name for name in GATES if name not in left_out), *signs], left_out
 
 
 def reasons_not_asked(source: Source, with_words: bool = True) -> dict[str, str]:

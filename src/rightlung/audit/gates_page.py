@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rightlung.audit.gates import CENTRE_PRIOR, LOCATION_PRIOR, PRIORS, TWINS, Gates
+from rightlung.audit.signs import sign_sentences
 from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Mark, MarkedSentence, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
@@ -79,7 +80,7 @@ def gate_verdict(gates: Gates) -> list[MarkedSentence]:
         than = "stronger than" if beaten else "not shown to be stronger than"
         mark: Mark = "yes" if beaten else "unclear"
         found.append(MarkedSentence(mark, f"The response is {than} that of image-blind priors.", f"{_upper(detail)}."))
-    return found
+    return [*found, *sign_sentences(gates.signs)]
 
 
 def _upper(text: str) -> str:

@@ -244,7 +244,10 @@ Image = NDArray[np.float32]
 
 
 class Twins(Protocol):
-    """Makes exact twins of one study: the same patient with one finding ``removed``, ``moved`` or ``worse``."""
+    """Makes exact twins of one study: the same patient with one finding ``removed``, ``moved`` or ``worse``.
+
+    With the change ``unsigned`` or ``signed``, a planted sign disappears or appears instead of a finding.
+    """
 
     def findings(self, change: str) -> tuple[str, ...]:
         """Return the findings that can be changed so, without rendering anything."""

@@ -22,6 +22,9 @@ from rightlung.phantom.truth import present_findings
 SHORTCUTS: Mapping[str, str] = {"marker": "pneumonia", "tube": "pneumothorax", "border": "cardiomegaly"}
 """The shortcuts, each with its default finding."""
 
+PAINTED: tuple[str, ...] = ("marker", "border")
+"""The shortcuts whose sign is painted over the image."""
+
 SHARES: tuple[str, ...] = ("mirrored", "shuffled", "wrong-boxes")
 """Faults that affect a share of the studies, whatever they show."""
 
@@ -101,6 +104,11 @@ def shows_sign(fault: Fault, scene: Scene) -> bool:
     return key_uniform(scene.seed, scene.index, "fault", fault.name) < probability
 
 
+def painted_signs(scene: Scene, faults: Sequence[Fault]) -> dict[str, bool]:
+    """Return whether each planted sign that is painted over the image appears in this study."""
+    return {fault.name: shows_sign(fault, scene) for fault in faults if fault.name in PAINTED}
+
+
 def strikes(fault: Fault, seed: int, index: int) -> bool:
     """Whether a fault that affects a share of the studies affects this one."""
     return key_uniform(seed, index, "fault", fault.name) < fault.strength
@@ -127,13 +135,14 @@ def plant_tube(scene: Scene, faults: Sequence[Fault]) -> Scene:
     return replace(scene, devices=(*others, tube))
 
 
-def paint(image: Image, scene: Scene, faults: Sequence[Fault]) -> Image:
-    """Return the image with its marker and border, mirrored last."""
-    marker, border, mirrored = (find_fault(faults, name) for name in ("marker", "border", "mirrored"))
+def paint(image: Image, scene: Scene, faults: Sequence[Fault], signs: Mapping[str, bool] | None = None) -> Image:
+    """Return the image with its marker and border, mirrored last; ``signs`` overrules whether one of them appears."""
+    shown = painted_signs(scene, faults) | {**(signs or {})}
+    mirrored = find_fault(faults, "mirrored")
     painted = image
-    if marker is not None and shows_sign(marker, scene):
+    if shown.get("marker"):
         painted = _marked(painted, RandomStream(scene.seed, scene.index, "fault", "marker", "place"))
-    if border is not None and shows_sign(border, scene):
+    if shown.get("border"):
         painted = _framed(painted)
     if mirrored is not None and strikes(mirrored, scene.seed, scene.index):
         painted = np.ascontiguousarray(painted[:, ::-1])

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from rightlung.core import InputError, Study
 from rightlung.phantom.config import Part, PhantomConfig, check_picture_size, default_config
-from rightlung.phantom.faults import Fault, parse_faults
+from rightlung.phantom.faults import PAINTED, Fault, parse_faults
 from rightlung.phantom.study import iterate_studies, make_studies, patient_of, study_id
 from rightlung.studies.sources import Address, Source
 
@@ -52,6 +52,7 @@ class PhantomSource(Source):
         super().__init__(address)
         self.config, self.seed, self.indices, self.size = config, seed, indices, check_picture_size(size)
         self.faults = tuple(faults)
+        self.signs = tuple(fault.name for fault in self.faults if fault.name in PAINTED)
 
     @property
     def ids(self) -> Sequence[str]:

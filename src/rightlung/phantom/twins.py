@@ -17,7 +17,7 @@ from rightlung.core import FrozenMapping, InputError, Study
 from rightlung.core.errors import check_known
 from rightlung.lexicon import REGIONS
 from rightlung.phantom.config import PhantomConfig
-from rightlung.phantom.faults import Fault, paint
+from rightlung.phantom.faults import Fault, paint, painted_signs
 from rightlung.phantom.render import render
 from rightlung.phantom.sampling import ALVEOLAR_EDEMA, LARGE_EFFUSION
 from rightlung.phantom.scene import Lesion, Scene
@@ -25,6 +25,8 @@ from rightlung.phantom.scene import Lesion, Scene
 CHANGES = ("removed", "moved", "worse")
 LEAST_CHANGE = 0.5 / 255
 """Smaller differences of grey values are not drawn."""
+SIGN_CHANGES = {"unsigned": False, "signed": True}
+"""Changes of a planted sign instead of a finding, with whether the sign then appears."""
 WORSE, LEAST_WORSE = 0.4, 0.2
 """How much the severity rises (up to 1), and how much it must rise to count as worse."""
 _LARGER = 1.5
@@ -95,7 +97,10 @@ class PhantomTwins:
     source: str
 
     def findings(self, change: str) -> tuple[str, ...]:
-        """Return the findings that can be changed so, without rendering anything."""
+        """Return the findings (or signs) that can be changed so, without rendering anything."""
+        if change in SIGN_CHANGES:
+            signs = painted_signs(self.scene, self.faults)
+            return tuple(name for name, shown in signs.items() if shown != SIGN_CHANGES[change])
         found = []
         for finding in dict.fromkeys(lesion.finding for lesion in self.scene.lesions):
             try:
@@ -107,6 +112,8 @@ class PhantomTwins:
 
     def make(self, study: Study, change: str, finding: str) -> Study:
         """Render the twin of ``study``; ``extra["twin"]`` says what was changed, and in what share of the pixels."""
+        if change in SIGN_CHANGES:
+            return self._with_sign(study, change, finding)
         from rightlung.phantom.study import scene_study  # which attaches the twins to its studies
 
         try:
@@ -123,3 +130,10 @@ class PhantomTwins:
             made, id=f"{study.id} with {finding} {change}", load=partial(np.asarray, shown), twins=None,
             extra=FrozenMapping({**made.extra, "faults": study.extra["faults"], "twin": twin}),
         )  # fmt: skip
+
+    def _with_sign(self, study: Study, change: str, sign: str) -> Study:
+        if sign not in self.findings(change):
+            raise InputError(f"study {study.id!r}: the sign {sign} cannot be {change}")
+        image = render([self.scene], self.size).images[0].cpu().numpy()
+        shown = paint(image, self.scene, self.faults, {sign: SIGN_CHANGES[change]})
+        return replace(study, id=f"{study.id} {change} {sign}", load=partial(np.asarray, shown), twins=None)

@@ -19,7 +19,7 @@ from rightlung.probes.interventions import INTERVENTIONS
 from rightlung.probes.probe import Ask, Probe, Probed, Setting
 from rightlung.probes.synthetic import Condition, conditions_of, synthetic_sentence
 from rightlung.probes.turns import TURNS, UNMARKED, contradicting_note, mirrored_pair, turned
-from rightlung.probes.twins import TWIN, TwinImage, changed_finding, occluded_finding
+from rightlung.probes.twins import SIGNS, TWIN, TwinImage, changed_finding, occluded_finding
 from rightlung.probes.wording import opposite, other_severity, side_dropped, synonymous, with_region
 
 
@@ -131,6 +131,17 @@ def _intervention(name: str) -> Probe:
     return Probe(name, INTERVENTIONS[name], lambda study, phrase, setting: Probed(phrase, study.id), intervention=name)
 
 
+def _sign(condition: str) -> Probe:
+    change, sign = SIGNS[condition]
+
+    def ask(study: Study, phrase: Phrase | None, setting: Setting) -> Probed | None:
+        there = study.twins is not None and sign in study.twins.findings(change)
+        return Probed(phrase, study.id, TwinImage(study, change, sign)) if there else None
+
+    how = "without" if change == "unsigned" else "with"
+    return Probe(condition, f"the same image {how} the planted {sign} (phantom only)", ask)
+
+
 PROBES = Registry("condition", (
     Probe("none", "the unchanged question", lambda study, phrase, setting: Probed(phrase, study.id)),
     Probe("swap-sides", "left and right swapped in the words",
@@ -159,6 +170,7 @@ PROBES = Registry("condition", (
     Probe("occlude-target", "the target covered", _occluded(elsewhere=False)),
     Probe("occlude-elsewhere", "an equal area covered that touches no part of the target", _occluded(elsewhere=True)),
     *map(_twin, ("removed", "moved", "worse")),
+    *map(_sign, SIGNS),
     *map(_intervention, INTERVENTIONS),
     Probe("opposite", "the phrase negated or, if it negates, asserted",
           _with_words(lambda study, phrase, setting: opposite(phrase))),

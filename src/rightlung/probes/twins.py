@@ -14,6 +14,12 @@ from rightlung.probes.rules import Target, own_target
 
 TWIN = "twin-"
 """Begins the name of a condition that asks about a twin; the change follows."""
+SIGNS = {
+    f"{how}-{sign}": (change, sign)
+    for sign in ("marker", "border")
+    for how, change in (("without", "unsigned"), ("with", "signed"))
+}
+"""Conditions that ask about a twin without a planted sign, or with it: the change and the sign."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,7 @@ def twin_target(study: Study, phrase: Phrase, change: str) -> Target | str:
 
 def check_twins(address: str, has_twins: bool, condition: str) -> None:
     """Raise an error if a condition needs twins and the source has none."""
-    if condition.startswith(TWIN) and not has_twins:
+    if (condition.startswith(TWIN) or condition in SIGNS) and not has_twins:
         raise InputError(
             f"the condition {condition} needs exact twins, which only the source phantom?… renders; {address} has none"
         )

@@ -73,6 +73,8 @@ class Source(ABC):
 
     has_twins = False
     """Whether its studies have exact twins (`Study.twin`)."""
+    signs: tuple[str, ...] = ()
+    """Planted signs that its twins can be rendered without, or with."""
 
     def __init__(self, address: str) -> None:
         self.address = address
