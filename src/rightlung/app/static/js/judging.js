@@ -123,8 +123,9 @@ export function draw() {
   const { item, maps, alias } = state;
   if (!item || !maps) return;
   const answer = maps[alias], { truth } = item;
-  const shown = { map: answer.map, boxes: answer.boxes.map((box) => ({ box })), abstention: answer.absent ? 0.7 : 0, absent: answer.absent, peak: null };
-  room.stage.main.say(`Map ${alias}: ${item.prompt}`, answer.absent ? "This model says: probably not in this image." : answer.map || shown.boxes.length ? "" : "This model shows nothing.", answer.absent);
+  const boxes = answer.map ? [] : answer.boxes.map((box) => ({ box })); // beside a map, their style could tell the models apart
+  const shown = { map: answer.map, boxes, abstention: answer.absent ? 0.7 : 0, absent: answer.absent, peak: null };
+  room.stage.main.say(`Map ${alias}: ${item.prompt}`, answer.absent ? "This model says: probably not in this image." : answer.map || boxes.length ? "" : "This model shows nothing.", answer.absent);
   room.stage.main.layers = [...answerLayers(shown), ...(truth && state.truth ? shapeLayers(truth, TRUTH) : [])];
   room.stage.redraw();
 }
@@ -149,7 +150,7 @@ function save() {
 
 /** Take the last answer back: one that still waits, else the latest on the server. */
 async function undo() {
-  const waiting = outbox.takeBack();
+  const waiting = await outbox.takeBack(({ path: to }) => to.startsWith(path(null, "/items/")));
   const back = waiting ? { item: waiting.about.item, alias: waiting.about.alias, answer: waiting.body } : await post(path(null, "/undo"));
   const row = state.items.find(({ id }) => id === back.item);
   if (row) row.state = "chosen";

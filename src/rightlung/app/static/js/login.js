@@ -49,6 +49,6 @@ export async function showUser(place) {
     return;
   }
   const name = h("input", { value: annotator.name, size: 8, "aria-label": "Your name as a reader", title: "Judgements and drawings are saved under this name",
-    onchange: () => { annotator.name = name.value; name.value = annotator.name; document.dispatchEvent(new Event("session")); } });
+    onchange: () => { annotator.name = name.value; name.value = annotator.name; document.dispatchEvent(new Event("session")); window.dispatchEvent(new Event("hashchange")); } });
   fill(place, h("label", { class: "who" }, h("span", {}, "Reader"), name));
 }

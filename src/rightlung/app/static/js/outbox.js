@@ -9,7 +9,7 @@ const LONGEST_WAIT = 15;
 class Outbox extends EventTarget {
   #waiting = [];
   #timer = null;
-  #busy = false;
+  #sending = null;
   #tries = 0;
   #name = "";
   persistent = true;
@@ -39,18 +39,22 @@ class Outbox extends EventTarget {
     return this.send();
   }
 
-  /** Take back the newest entry that is not being sent; null if there is none. */
-  takeBack() {
-    if (!this.#waiting.length || (this.#busy && this.#waiting.length === 1)) return null;
-    const entry = this.#waiting.pop();
+  /** Take back the newest entry that `wanted` accepts, or null. What is being sent is waited for. */
+  async takeBack(wanted) {
+    await this.#sending;
+    const entry = this.#waiting.findLast(wanted) ?? null;
+    this.#waiting = this.#waiting.filter((other) => other !== entry);
     this.#changed();
     return entry;
   }
 
   /** Send what waits, now; on failure try again later. */
-  async send() {
-    if (this.#busy) return;
-    this.#busy = true;
+  send() {
+    this.#sending ??= this.#run().finally(() => { this.#sending = null; this.#changed(); });
+    return this.#sending;
+  }
+
+  async #run() {
     clearTimeout(this.#timer);
     while (this.#waiting.length) {
       const entry = this.#waiting[0];
@@ -71,8 +75,6 @@ class Outbox extends EventTarget {
         break;
       }
     }
-    this.#busy = false;
-    this.#changed();
   }
 
   #settle(entry, kind, detail) {

@@ -28,8 +28,10 @@ export function questionForm(questions, ratings, { saved, last, save }) {
 }
 
 function choices({ name, text: asked, choices: offered }, chosen, give) {
-  const anchor = h("p", { class: "anchor soft" });
-  const explain = (value) => { anchor.textContent = offered.find((one) => one.value === value)?.anchor ?? ""; };
+  const described = offered.some((one) => one.anchor), anchor = h("p", { class: "anchor soft", "data-hint": String(described) });
+  const explain = (value) => {
+    anchor.textContent = offered.find((one) => one.value === value)?.anchor || (value && described ? `Between ${value - 1} and ${value + 1}.` : "");
+  };
   const group = h("fieldset", { "data-name": name }, h("legend", {}, asked),
     h("div", { class: "scale5" }, offered.map(({ value, label, anchor: meaning }) => h("label", { title: meaning || null, onmouseenter: () => explain(value),
       onmouseleave: () => explain(checked(group)) },

@@ -70,7 +70,8 @@ class Room extends EventTarget {
 
   /** Fetch the open study's facts again, for instance after something was drawn. */
   async renew() {
-    if (this.study) this.study = await get(`/studies/${encodeURIComponent(this.study.key)}`);
+    const { key } = this.study, study = await get(`/studies/${encodeURIComponent(key)}`);
+    if (this.study?.key === key) this.study = study;
     this.dispatchEvent(new Event("display"));
   }
 

@@ -26,6 +26,7 @@ export function showTruth(place) {
   const layers = h("section", {});
   fill(place, heading(study), warnings(study),
     h("form", { class: "stack", onsubmit: (event) => { event.preventDefault(); save(); } }, h("h3", {}, "New truth"),
+      ["upload", "file"].includes(study.kind) && h("p", { class: "warning" }, "Keep this image first (on the Look screen): what is drawn must not be lost."),
       h("p", { class: "soft" }, hints[stage.tool] ?? "Choose Box, Polygon or Brush above the image."),
       stage.tool === "brush" && h("label", { class: "field" }, h("span", {}, "Brush size"), h("input", { type: "range", min: 3, max: 60, value: String(stage.drawing.brush),
         oninput: (event) => { stage.drawing.brush = Number(event.target.value); } })),
@@ -95,12 +96,14 @@ function row(drawn) {
     drawn.waiting ? h("span", { class: "tag" }, "saving…") : button("Delete", remove, { class: "quiet" }), drawn.text && h("span", { class: "block soft" }, drawn.text));
 }
 
-outbox.addEventListener("saved", async ({ detail }) => {
-  if (detail.entry.about.kind !== "truth" || room.study?.key !== detail.entry.body.study) return;
-  await room.renew().catch(() => null);
-  if (room.screen === "draw") showTruth(panel);
-  announce(`Saved: ${detail.entry.body.label}.`);
-});
+for (const kind of ["saved", "refused"]) {
+  outbox.addEventListener(kind, async ({ detail: { entry } }) => {
+    if (entry.about.kind !== "truth" || room.study?.key !== entry.body.study) return;
+    await room.renew().catch(() => null);
+    if (room.screen === "draw") showTruth(panel);
+    if (kind === "saved") announce(`Saved: ${entry.body.label}.`);
+  });
+}
 
 bind("draw", "Enter", "Finish a polygon or a mask", () => { room.stage.drawing.close(); }, "Enter");
 bind("draw", "Backspace", "Take the last corner back", () => room.stage.drawing.back());
