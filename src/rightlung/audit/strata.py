@@ -5,7 +5,8 @@ Strata use every phrase. Curves use a sample of the answers, whose maps are look
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -34,6 +35,7 @@ FIXED = 0.5
 FOLDS, BINS, LEAST_BOXES = 5, 5, 20
 MEASURES = HEADLINE[:2]
 AT = {"iou": THRESHOLDS, "precision": RECALLS, "pointing": TOLERANCES}
+_EACH = (*AT, "matched", "contours")
 Series = Mapping[str, Sequence[Estimate]]
 """Estimates of the model and, where there is one, of the image-blind prior."""
 
@@ -42,19 +44,19 @@ Series = Mapping[str, Sequence[Estimate]]
 class Strata:
     """Everything in the appendix of the page, by model and prior."""
 
-    groups: Mapping[str, Mapping[str, Sequence[Estimate | None]]]
-    """By measure: the estimates of the model and of the prior for each of ``names``."""
+    groups: Mapping[str, Series]
+    """By measure: the estimates for each of ``names``."""
     names: Sequence[str]
-    curves: Mapping[str, Series]
+    curves: Mapping[str, Series] = field(default_factory=dict)
     """``iou``, ``precision`` and ``pointing``, at each place of `AT`."""
-    thresholds: Series
-    """IoU at a fixed threshold, at the best one, and at the best one of each phrase; IoU at the target's area."""
-    gain: Comparison | None
+    thresholds: Series = field(default_factory=dict)
+    """IoU at a fixed threshold, at the best one, at the best one of each phrase, and at the target's area."""
+    gain: Comparison | None = None
     """IoU at the best threshold, chosen on other patients, minus that at the fixed one."""
-    best: float
-    contours: Series
-    readers: Mapping[str, Estimate]
-    calibration: Sequence[tuple[float, Estimate]] = field(default_factory=tuple)
+    best: float = math.nan
+    contours: Series = field(default_factory=dict)
+    readers: Mapping[str, Estimate] = field(default_factory=dict)
+    calibration: Sequence[tuple[float, Estimate]] = ()
     """Mean score and share of hits of boxes, in fifths by score."""
     sample: int = 0
     level: float = 0.95
@@ -83,40 +85,33 @@ def strata(measured: Measured, answers: Mapping[str, Sequence[Answered]], settin
     settings = replace(settings, resamples=min(settings.resamples, 1000))
     names, flags = _flags(measured)
     estimator = measured.estimator(settings)
-    groups = {
-        name: {slug: [estimator.mean(np.where(one, values, np.nan)) for one in flags] for slug in _slugs(measured)
-               if (values := measured.value(slug, name, measured.targets[0])) is not None}
-        for name in MEASURES
-    }  # fmt: skip
-    found = {slug: curves(some) for slug, some in answers.items()}
-    keys, phrases = [*found["model"]], [one.phrase for one in answers["model"]]
-    over = Estimator([one.patient for one in phrases] or ["nobody"], settings)
-
-    def means(columns: Callable[[str], Sequence[Floats]]) -> dict[str, list[Estimate]]:
-        return {slug: over.means(columns(slug)) for slug in found} if keys else {}
-
-    def values(slug: str, name: str) -> Floats:
-        return np.stack([found[slug][key][name] for key in keys]) if keys else np.zeros((0, 1))
-
-    drawn = {name: means(lambda slug, name=name: [*values(slug, name).T]) for name in AT}  # type: ignore[misc]
-    picked = {slug: _at_thresholds(values(slug, "iou"), values(slug, "matched"), phrases) for slug in found}
-    own = picked["model"]
+    slugs = [slug for slug in ("model", "prior") if measured.model(slug) is not None and flags]
+    groups: dict[str, Series] = {}
+    for name in MEASURES:
+        values = {slug: measured.value(slug, name, measured.targets[0]) for slug in slugs}
+        groups[name] = {slug: estimator.means([np.where(one, values[slug], np.nan) for one in flags]) for slug in slugs}
+    phrases = [one.phrase for one in answers["model"]]
+    if not phrases:
+        return Strata(groups, names)
+    found = {slug: [*curves(some).values()] for slug, some in answers.items()}
+    over = Estimator([one.patient for one in phrases], settings)
+    columns = {slug: {name: np.stack([one[name] for one in some]) for name in _EACH} for slug, some in found.items()}
+    drawn = {name: {slug: over.means([*one[name].T]) for slug, one in columns.items()} for name in (*AT, "contours")}
+    picked = {slug: _at_thresholds(one["iou"], one["matched"], phrases) for slug, one in columns.items()}
     readers = np.array([agreement(one.readers) for one in phrases])
-    ceiling = {"readers with each other": over.mean(readers)} if np.isfinite(readers).any() else {}
-    for slug in found if ceiling else ():
-        ceiling[slug] = over.mean(np.where(np.isnan(readers), np.nan, values(slug, "matched")[:, 0]))
-    mean_iou = np.nanmean(values("model", "iou"), axis=0) if keys else np.zeros(0)
+    ceiling = {}
+    if np.isfinite(readers).any():
+        matched = {slug: np.where(np.isnan(readers), np.nan, one["matched"][:, 0]) for slug, one in columns.items()}
+        ceiling = {"readers with each other": over.mean(readers)} | {
+            slug: over.mean(one) for slug, one in matched.items()
+        }
+    best = int(np.nan_to_num(np.array([one.value for one in drawn["iou"]["model"]])).argmax())
     return Strata(
-        groups, names, drawn, means(lambda slug: picked[slug]), over.difference(own[1], own[0]) if keys else None,
-        THRESHOLDS[int(np.nan_to_num(mean_iou).argmax())] if keys else float("nan"),
-        means(lambda slug: [values(slug, "contours")[:, 0]]), ceiling,
-        _calibration([found["model"][key] for key in keys], [one.patient for one in phrases], settings),
-        len(keys), settings.level,
+        groups, names, {name: drawn[name] for name in AT},
+        {slug: over.means(some) for slug, some in picked.items()},
+        over.difference(picked["model"][1], picked["model"][0]), THRESHOLDS[best], drawn["contours"], ceiling,
+        _calibration(found["model"], [one.patient for one in phrases], settings), len(phrases), settings.level,
     )  # fmt: skip
-
-
-def _slugs(measured: Measured) -> list[str]:
-    return [slug for slug in ("model", "prior") if measured.model(slug) is not None]
 
 
 def _flags(measured: Measured) -> tuple[list[str], list[Flags]]:
@@ -142,8 +137,6 @@ def _flags(measured: Measured) -> tuple[list[str], list[Flags]]:
 
 def _at_thresholds(iou: Floats, matched: Floats, phrases: Sequence[PhraseTargets]) -> list[Floats]:
     """Return IoU at the fixed threshold, at one chosen on other patients, at that of each phrase, and at equal area."""
-    if not len(iou):
-        return [np.zeros(0)] * 4
     fold = np.array([fold_of(one.patient, FOLDS) for one in phrases])
     chosen = np.full(len(iou), np.nan)
     for number in np.unique(fold):

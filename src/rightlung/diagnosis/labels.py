@@ -12,7 +12,7 @@ from rightlung.diagnosis.conventions import Choices
 from rightlung.diagnosis.means import Floats, Statistic
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import texts
-from rightlung.measuring.measures import matthews
+from rightlung.measuring.measures import matthews, over_findings
 from rightlung.measuring.targets import StudyLabels
 from rightlung.scoring.language import corpus_bleu, sentence_bleu, token_rule
 from rightlung.scoring.recognition import SortedScores
@@ -32,57 +32,42 @@ class ImageLabels:
     def __init__(self, rows: Iterable[tuple[Mapping[str, Any], StudyLabels]]) -> None:
         kept = [(answer["finding_scores"], labels) for answer, labels in rows if answer["finding_scores"]]
         self.patients = [labels.patient for _, labels in kept]
-        given = [{canonical_finding(one["finding"]): one["score"] for one in scores} for scores, _ in kept]
-        known = [{canonical_finding(name): said for name, said in one.findings.items()} for _, one in kept]
-        names = sorted({name for one in given for name in one} & {name for one in known for name in one})
-        self._scores = np.array([[one.get(name, np.nan) for name in names] for one in given], np.float64)
-        self._labels = np.array(
-            [[_CODES.get(one.get(name, ""), _UNNAMED) for name in names] for one in known], np.float64
+        known = [{canonical_finding(name): said for name, said in labels.findings.items()} for _, labels in kept]
+        pairs = [
+            (place, name, one["score"], _CODES.get(said.get(name, ""), _UNNAMED))
+            for place, ((scores, _), said) in enumerate(zip(kept, known, strict=True))
+            for one in scores
+            if (name := canonical_finding(one["finding"]))
+        ]
+        self._image, self._target, self._scores, self._labels = (
+            np.array([pair[n] for pair in pairs]) for n in range(4)
         )
 
     def statistic(self, choice: Choices) -> Statistic:
         """Return the number by a convention, as a function of counts."""
-        labels = self._labels.copy()
+        labels, target = self._labels.copy(), self._target
         for code, axis in ((_CODES["uncertain"], "uncertain"), (_UNNAMED, "unnamed")):
             labels[self._labels == code] = _AS[axis][choice[axis]]
-        labels[np.isnan(self._scores)] = np.nan
-        least = FREQUENT if choice["findings"] == "frequent" else 0
-        parts = [
-            (rows, self._scores[rows, place], labels[rows, place])
-            for place in range(labels.shape[1])
-            if len(rows := np.flatnonzero(~np.isnan(labels[:, place]))) and np.nansum(labels[:, place]) >= least
-        ]
-        if choice["averaging"] == "micro" and parts:
-            rows, scores, known = (np.concatenate(one) for one in zip(*parts, strict=True))
-            parts = [(rows, scores, known)]
-        each = [_of_finding(choice["score"], choice["threshold"], scores, known) for _, scores, known in parts]
-
-        def statistic(counts: Floats) -> Floats:
-            if not each:
-                return np.full(len(counts), np.nan)
-            values = np.stack([one(counts[:, rows]) for one, (rows, _, _) in zip(each, parts, strict=True)])
-            weights = np.ones(values.shape)
-            if choice["averaging"] == "weighted":
-                weights = np.stack([counts[:, rows] @ known for rows, _, known in parts])
-            weights = np.where(np.isnan(values), 0.0, weights)
-            total = weights.sum(axis=0)
-            return np.where(total > 0, (np.nan_to_num(values) * weights).sum(axis=0) / np.maximum(total, 1e-12), np.nan)
-
-        return statistic
+        positives = {name: np.nansum(labels[target == name]) for name in np.unique(target)}
+        least = FREQUENT if choice["findings"] == "frequent" else 1
+        used = ~np.isnan(labels) & np.array([positives[name] >= least for name in target], bool)
+        if choice["averaging"] == "micro":
+            target = np.full(len(target), "all")
+        columns = {"target": target[used], "finding_score": self._scores[used], "finding_label": labels[used]}
+        mean = over_findings(partial(_of_finding, choice), weighted=choice["averaging"] == "weighted")
+        return lambda counts: mean(columns, counts[:, self._image[used]])
 
 
-def _of_finding(score: str, threshold: str, scores: Floats, labels: Floats) -> Statistic:
-    """Return the score of one finding as a function of counts."""
-    if score in ("auroc", "average_precision"):
-        found: Statistic = getattr(SortedScores(scores, labels), score)
-        return found
-    of_calls = partial(matthews if score == "mcc" else _f1, scores, labels)
-    if threshold == "0.5":
-        return of_calls
-    once = np.ones((1, len(scores)))
-    values = [float(of_calls(once, threshold=float(one))[0]) for one in np.unique(scores)]
-    best = float(np.unique(scores)[int(np.nan_to_num(values, nan=-2.0).argmax())])
-    return partial(of_calls, threshold=best)
+def _of_finding(choice: Choices, scores: Floats, labels: Floats, counts: Floats) -> Floats:
+    """Return the score of one finding, (rows,)."""
+    if choice["score"] in ("auroc", "average_precision"):
+        return np.asarray(getattr(SortedScores(scores, labels), choice["score"])(counts))
+    of_calls = partial(matthews if choice["score"] == "mcc" else _f1, scores, labels)
+    if choice["threshold"] == "0.5":
+        return of_calls(counts)
+    cuts, once = np.unique(scores), np.ones((1, len(scores)))
+    values = [float(of_calls(once, threshold=float(cut))[0]) for cut in cuts]
+    return of_calls(counts, threshold=float(cuts[int(np.nan_to_num(values, nan=-2.0).argmax())]))
 
 
 def _f1(scores: Floats, labels: Floats, counts: Floats, threshold: float = 0.5) -> Floats:

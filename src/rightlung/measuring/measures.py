@@ -162,7 +162,7 @@ def _abstention_auroc(columns: Columns, counts: Floats) -> Floats:
     return SortedScores(abstention[there], negated).auroc(counts[:, there])
 
 
-def _over_findings(of_finding: Callable[[Floats, Floats, Floats], Floats], weighted: bool = False) -> Aggregate:
+def over_findings(of_finding: Callable[[Floats, Floats, Floats], Floats], weighted: bool = False) -> Aggregate:
     """Return the aggregate that averages a function of scores, labels and counts over findings.
 
     With ``weighted``, a finding counts as often as it is present.
@@ -259,12 +259,12 @@ _BLEU = _TEXT | {"text_statistics": texts.bleu_columns}
 _COMPUTED: dict[str, dict[str, Any]] = {
     **{name: {"statistics": localisation} for name in METRICS},
     "abstention_auroc": {"aggregate": _abstention_auroc, "ranked": "abstention"},
-    "finding_auroc": _SCORES | {"aggregate": _over_findings(_auroc)},
-    "finding_auroc_weighted": _SCORES | {"aggregate": _over_findings(_auroc, weighted=True)},
-    "finding_average_precision": _SCORES | {"aggregate": _over_findings(_average_precision)},
+    "finding_auroc": _SCORES | {"aggregate": over_findings(_auroc)},
+    "finding_auroc_weighted": _SCORES | {"aggregate": over_findings(_auroc, weighted=True)},
+    "finding_average_precision": _SCORES | {"aggregate": over_findings(_average_precision)},
     "class_accuracy": {"image_rows": finding_rows, "aggregate": partial(_one_of, place=0)},
     "class_macro_f1": {"image_rows": finding_rows, "aggregate": partial(_one_of, place=1)},
-    "finding_mcc": {"image_rows": finding_rows, "aggregate": _over_findings(matthews)},
+    "finding_mcc": {"image_rows": finding_rows, "aggregate": over_findings(matthews)},
     **{f"bleu_{n}": _BLEU | {"aggregate": partial(corpus_bleu, order=n)} for n in range(1, 5)},
     "rouge_l": _TEXT | {"text_statistics": texts.rouge_columns},
     "cider": _TEXT | {"text_statistics": texts.cider_columns, "of_corpus": True},

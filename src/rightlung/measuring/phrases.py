@@ -53,7 +53,9 @@ class PhraseTargets:
     @property
     def extent(self) -> float:
         """Area of the box around all boxes, as a share of the image; NaN without a box."""
-        x0, y0, x1, y1 = zip(*self.boxes, strict=True) if self.boxes else ((nan,),) * 4
+        if not self.boxes:
+            return nan
+        x0, y0, x1, y1 = ([corners[n] for corners in self.boxes] for n in range(4))
         return (max(x1) - min(x0)) * (max(y1) - min(y0))
 
 
