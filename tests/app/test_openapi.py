@@ -33,7 +33,7 @@ def test_no_request_breaks_the_service(client: Client, key: str) -> None:
             seen[response.status_code] += 1
 
         check()
-    assert seen[200] > 20
+    assert seen[200] > 10
     assert seen[422] > 20
     assert seen[404] > 20
 

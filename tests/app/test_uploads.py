@@ -32,7 +32,10 @@ def test_an_upload_is_asked_like_a_study_and_stays_in_memory(client: Client, tmp
     assert (shown["kind"], shown["title"], shown["warnings"], shown["report"]) == ("upload", "mine.png", [], None)
     body = {"study": shown["key"], "phrases": ["Enlarged heart."], "models": ["starter"]}
     assert client.post("/api/v1/ground", json=body).json()["answers"][0]["plain"]["map"] is not None
-    assert client.post("/api/v1/regions", json={"study": shown["key"]}).json()["error"]["code"] == "no-regions"
+    assert client.post("/api/v1/regions", json={"study": shown["key"]}).json()["regions"]
+    for name, box in STUDY.regions.items():
+        if name in ("left lung", "right lung"):
+            assert box.iou(rightlung.core.Box(*shown["regions"][name])) > 0.6  # type: ignore[index]
     assert client.get("/api/v1/studies").json()["studies"][0]["key"] == shown["key"]
     assert another(client, "ben").get(f"/api/v1/studies/{shown['key']}").status_code == 404
     store = b"".join(file.read_bytes() for file in tmp_path.glob("store.sqlite*"))
@@ -58,13 +61,19 @@ def test_keeping_stores_the_pixels_and_nothing_else(client: Client, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    (lambda image: 1 - image, "looks inverted"), (lambda image: image[::-1], "seems to be"),
+    (lambda image: 1 - image, "inverted"), (lambda image: image[::-1], "upside down"),
     (lambda image: np.random.default_rng(0).random((128, 128), np.float32), "it is noise"),
     (lambda image: np.tile(np.linspace(0, 1, 128, dtype=np.float32), (128, 1)), "it is a gradient"),
 ])  # fmt: skip
 def test_an_image_that_is_no_upright_radiograph_is_announced(client: Client, change, said: str) -> None:  # type: ignore[no-untyped-def]
     warnings = upload(client, png(change(STUDY.image)))["warnings"]
     assert any(said in warning for warning in warnings), warnings  # type: ignore[attr-defined]
+
+
+def test_an_image_without_a_chest_has_no_regions(client: Client) -> None:
+    shown = upload(client, png(np.tile(np.linspace(0, 1, 128, dtype=np.float32), (128, 1))))
+    assert shown["regions"] == {}
+    assert client.post("/api/v1/regions", json={"study": shown["key"]}).json()["error"]["code"] == "no-regions"
 
 
 def test_a_lateral_dicom_file_is_announced_and_its_names_are_not_read(client: Client) -> None:

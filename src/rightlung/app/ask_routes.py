@@ -24,7 +24,7 @@ from rightlung.app.requests import (
     RevealRequest,
 )
 from rightlung.app.views import box_json, findings_json, grid_json
-from rightlung.core import Box, Query
+from rightlung.core import Box, InputError, Query
 from rightlung.core.resampling import resampling_matrix
 from rightlung.measuring.changes import moved_mass, moved_peak, on_common_grid
 from rightlung.measuring.maps import AnswerMap
@@ -92,13 +92,16 @@ def classify(request: ClassifyRequest, app: App, who: Who) -> dict[str, Any]:
 
 @router.post("/regions")
 def regions(request: RegionsRequest, app: App, who: Who) -> dict[str, Any]:
-    """The regions that the source knows for an image, all or those at a point."""
-    study = app.library.get(request.study, who.name).study
-    if not study.regions:
-        raise AppError(404, "no-regions", "the source has no regions for this image, and no model here draws them")
+    """The regions of an image, all or those at a point: the source's, else those that the anatomy model finds."""
+    entry = app.library.get(request.study, who.name)
+    study = entry.study
+    try:
+        boxes = app.shelf.regions(entry)
+    except InputError as error:
+        raise AppError(404, "no-regions", str(error)) from None
     found = [
         {"name": name, "box": box_json(box), "findings": findings_json(study.region_findings.get(name, {}))}
-        for name, box in study.regions.items()
+        for name, box in boxes.items()
         if request.point is None or (box.x0 <= request.point[0] <= box.x1 and box.y0 <= request.point[1] <= box.y1)
     ]
     return {"regions": found}

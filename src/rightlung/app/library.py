@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rightlung.app.errors import not_found, place_of
-from rightlung.app.screening import read_upload
+from rightlung.app.screening import read_own
 from rightlung.core import Image, InputError, Polarity, Study
 from rightlung.judgements.measures import JudgedInstance
 from rightlung.predictions.prediction import phrase_query
@@ -80,7 +80,7 @@ class Library:
         self.indexing = True
         self._closed = False
         for path in files:
-            self._add(f"f.{len(self._own)}", "file", read_regular(path, str(path)), path.name, None)
+            self._add(f"f.{len(self._own)}", "file", read_regular(path, str(path)), str(path), None)
         self._indexer = threading.Thread(target=self._read_index, name="index", daemon=True)
 
     def start(self) -> None:
@@ -168,18 +168,19 @@ class Library:
         """Open a file's bytes; they stay in memory until newer uploads need the room."""
         return self._add(f"u.{secrets.token_urlsafe(16)}", "upload", data, name, user)
 
-    def add_image(self, key: str, image: Image, title: str, user: str, warnings: Sequence[str] = ()) -> Entry:
+    def add_kept(self, key: str, data: bytes, title: str, user: str) -> Entry:
         """Open a kept image."""
-        entry = Entry(key, "kept", Study(key, lambda: image, source="kept"), title, tuple(warnings), user)
+        image, warnings, regions = read_own(data, "the file")
+        study = Study(key, lambda: image, source="kept", regions=regions)
+        entry = Entry(key, "kept", study, title, tuple(warnings), user)
         with self._lock:
             self._own[key] = entry
         return entry
 
     def _add(self, key: str, kind: Kind, data: bytes, name: str, user: str | None) -> Entry:
-        found, warnings = read_upload(data)
-        image = found.image
-        entry = Entry(key, kind, Study(key, lambda: image, source=kind), name, tuple(warnings), user)
-        entry.study.image  # noqa: B018
+        image, warnings, regions = read_own(data, name if kind == "file" else "the file")
+        study = Study(key, lambda: image, source=kind, regions=regions)
+        entry = Entry(key, kind, study, Path(name).name, tuple(warnings), user)
         with self._lock:
             self._own[key] = entry
             held = [one for one in self._own.values() if one.kind == "upload"]

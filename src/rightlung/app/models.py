@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -15,11 +15,13 @@ from rightlung.app.errors import AppError
 from rightlung.app.library import Entry
 from rightlung.app.perturbing import Perturbed, changed_image
 from rightlung.app.queue import ModelQueue
+from rightlung.app.screening import FINDER
 from rightlung.app.views import boxes_json, grounding_json, map_json
 from rightlung.asking import Answerer, NoAnswer, Question
 from rightlung.cli.ground import reading_warning
-from rightlung.core import Image, Query
+from rightlung.core import Box, Image, Query
 from rightlung.models import base
+from rightlung.models.anatomy.finding import find_regions
 from rightlung.models.folder import read_card
 from rightlung.models.registry import abilities, find_folder, first_line, load, split_changes
 from rightlung.predictions import Key
@@ -152,6 +154,15 @@ class Shelf:
 
         found = self._timed(("classify", name, entry.key, query), job)
         return found | {"calibrated": False, "statement": RANKING}
+
+    def regions(self, entry: Entry) -> Mapping[str, Box]:
+        """Return the regions of an image: those of its study, else those that the anatomy model finds."""
+        if entry.study.regions:
+            return entry.study.regions
+        found: Mapping[str, Box] = self.queue.ask(
+            ("regions", entry.key), lambda: find_regions(entry.study.image, FINDER, "the image")
+        )[0]
+        return found
 
     def _timed(self, key: Hashable, job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()

@@ -18,7 +18,6 @@ from rightlung.app.pixels import as_deep_png, as_png, as_words
 from rightlung.app.store.tables import KeptImage, new_id
 from rightlung.app.views import row_of, study_json
 from rightlung.core import Image, InputError
-from rightlung.studies.images import read_image
 
 router = APIRouter(prefix="/api/v1", tags=["look"])
 Page = Annotated[int, Query(ge=0, le=10_000_000)]
@@ -118,7 +117,7 @@ def keep(key: str, app: App, who: Who) -> dict[str, Any]:
     entry = app.library.get(key, who.name)
     if entry.kind != "upload":
         raise not_found("upload of yours with this key", "unknown-study")
-    kept = KeptImage(id=new_id(), owner=who.name, warnings=list(entry.warnings), png=as_deep_png(entry.study.image))
+    kept = KeptImage(id=new_id(), owner=who.name, png=as_deep_png(entry.study.image))
     with app.store.writing() as session:
         session.add(kept)
     app.library.forget(key, who.name)
@@ -160,7 +159,7 @@ def _own(app: App, user: str) -> list[Entry]:
 
 def _opened(app: App, kept: KeptImage) -> Entry:
     title = f"kept on {kept.created[:10]} {kept.created[11:16]}"
-    return app.library.add_image(f"k.{kept.id}", read_image(kept.png), title, kept.owner, kept.warnings)
+    return app.library.add_kept(f"k.{kept.id}", kept.png, title, kept.owner)
 
 
 def _shown(request: Request, entry: Entry) -> Image:

@@ -10,7 +10,6 @@ import numpy as np
 
 from rightlung.app.library import Entry, levels_of
 from rightlung.app.perturbing import negated
-from rightlung.app.screening import seen_in
 from rightlung.core import Box, Heatmap, Mask, Phrase, ScoredBox, Study
 from rightlung.explain.peak import peak_of, side_of_peak
 from rightlung.lexicon import side_of, swap_sides
@@ -106,7 +105,7 @@ def study_json(entry: Entry, annotations: Sequence[Mapping[str, Any]]) -> dict[s
         "image": f"{address}/image.png",
         "pixels": f"{address}/pixels",
         "report": None if report is None else {"text": report.text, "sections": dict(report.sections)},
-        "warnings": list(entry.warnings if entry.kind != "source" else seen_in(study.image)),
+        "warnings": list(entry.warnings),
         "phrases": [phrase_json(study, index, phrase) for index, phrase in enumerate(study.phrases)],
         "regions": {name: box_json(box) for name, box in study.regions.items()},
         "region_findings": {name: findings_json(found) for name, found in study.region_findings.items()},

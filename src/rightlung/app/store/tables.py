@@ -74,7 +74,6 @@ class KeptImage(Base):
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     owner: Mapped[str] = mapped_column(String(NAME), index=True)
     created: Mapped[str] = mapped_column(String(32), default=now)
-    warnings: Mapped[list[Any]]
     png: Mapped[bytes] = mapped_column(LargeBinary)
 
 

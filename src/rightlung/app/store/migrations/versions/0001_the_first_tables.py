@@ -37,7 +37,6 @@ def upgrade() -> None:
         sa.Column("id", sa.String(length=32), nullable=False),
         sa.Column("owner", sa.String(length=80), nullable=False),
         sa.Column("created", sa.String(length=32), nullable=False),
-        sa.Column("warnings", sa.JSON(), nullable=False),
         sa.Column("png", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
