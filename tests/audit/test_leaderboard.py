@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -51,7 +53,12 @@ def rows_of(page: Path, title: str) -> list[tuple[str, str]]:
     """Return model and kind of map of a table's rows, read from the Markdown."""
     part = page.read_text().split(f"## {title.replace('&', '&amp;')}")[1].split("###")[0]
     lines = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")][2:]
-    return [(line[0], line[1]) for line in lines]
+    for line in lines:  # the model and each number lead to the audit
+        target = re.fullmatch(r"\[.+\]\((.+)\)", line[0])
+        assert target is not None
+        assert (page.parent / unquote(target[1])).with_suffix(".json").exists()
+        assert all(f"]({target[1]})" in cell for cell in line[2:] if cell != "–")
+    return [(line[0].partition("](")[0].removeprefix("["), line[1]) for line in lines]
 
 
 def test_rows_are_sorted_by_the_chosen_column_undefined_values_last(results: list[Path], tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class Cell:
     curve: Sequence[tuple[float, float]] = ()
     """Points (step, value) of a sparkline, in a column of kind ``curve``."""
     link: str = ""
-    """Relative URL of another page; HTML only, because Markdown is for documentation, where it may not exist."""
+    """Relative URL of another page."""
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ def _row(cells: Sequence[str]) -> str:
 
 def _cell(cell: Cell, column: Column) -> str:
     text = f"**{escaped(cell.text)}**" if cell.strong and cell.text else escaped(cell.text)
+    text = f"[{text}]({cell.link})" if cell.link and text else text
     parts = [blocks(cell.curve), text, *(f"• {escaped(item)}" for item in cell.items)]
     detail = escaped(cell.detail)
     if detail and column.kind in ("number", "paper") and not cell.items:
