@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Response
+    from playwright.sync_api import Browser, Page
 
 SOURCE = "phantom?count=4&seed=7&size=128"
-LAPTOP = (1366, 768)
 
 
 @dataclass
@@ -38,16 +37,13 @@ class Service:
 
     @property
     def url(self) -> str:
-        """The address that the browser opens."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def database(self) -> Path:
-        """The SQLite file."""
         return self.folder / "store.sqlite"
 
     def start(self) -> None:
-        """Start, and wait until the service answers."""
         import uvicorn
 
         from rightlung.app.service import create_app
@@ -70,7 +66,6 @@ class Service:
         raise TimeoutError("the service did not start")
 
     def stop(self) -> None:
-        """Stop, and wait until the port is free."""
         self._server.should_exit = True
         assert self._thread is not None
         self._thread.join(20)
@@ -94,40 +89,37 @@ class Visit:
         self.page.wait_for_selector(":is([data-key], .page, dialog):visible")
         return self.page
 
-    def choose(self, number: int = 0) -> Page:
+    def choose(self, number: int = 0) -> None:
         """Choose a study of the list and wait until it is shown."""
         self.page.locator("#studies [data-key]").nth(number).click()
         self.page.locator(f"#studies li:nth-child({number + 1}) [aria-current]").wait_for()
-        return self.page
 
     def shot(self, name: str) -> None:
-        """Keep a screenshot."""
         self.page.screenshot(path=self.shots / f"{name}.png")
 
     def watch(self) -> None:
         """Gather errors, and requests to other hosts."""
 
-        def answered(response: Response) -> None:
-            if response.status >= 400:
-                self.refused.append(f"{response.status} {response.url}")
+        def logged(kind: str, text: str) -> None:
+            if kind in ("error", "warning") and "Failed to load resource" not in text:  # those are in `refused`
+                self.errors.append(text)
 
-        def logged(message: Any) -> None:
-            if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
-                self.errors.append(message.text)
+        def answered(status: int, url: str) -> None:
+            if status >= 400:
+                self.refused.append(f"{status} {url}")
 
-        self.page.on("console", logged)
+        def asked(url: str) -> None:
+            if not url.startswith((f"{self.url}/", "data:", f"blob:{self.url}/")):
+                self.foreign.append(url)
+
+        self.page.on("console", lambda message: logged(message.type, message.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("response", answered)
-        self.page.on("request", lambda asked: None if _own(asked.url, self.url) else self.foreign.append(asked.url))
-
-
-def _own(address: str, url: str) -> bool:
-    return address.startswith((f"{url}/", "data:", f"blob:{url}/"))
+        self.page.on("response", lambda response: answered(response.status, response.url))
+        self.page.on("request", lambda request: asked(request.url))
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium."""
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("Chromium is not installed (apt-get install chromium): the reading room is not tried in a browser")
@@ -141,7 +133,6 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the screenshots."""
     named = os.environ.get("RIGHTLUNG_SCREENSHOTS")
     folder = Path(named) if named else tmp_path_factory.mktemp("screenshots")
     folder.mkdir(parents=True, exist_ok=True)
@@ -164,8 +155,8 @@ def visit(chromium: Browser, service: Service, screenshots: Path) -> Iterator[Vi
 
 
 def visiting(chromium: Browser, url: str, screenshots: Path) -> Iterator[Visit]:
-    """Visit an address, and check the visit at its end."""
-    context = chromium.new_context(viewport={"width": LAPTOP[0], "height": LAPTOP[1]}, accept_downloads=True)
+    """Visit an address on a laptop's screen, and check the visit at its end."""
+    context = chromium.new_context(viewport={"width": 1366, "height": 768})
     context.set_default_timeout(15_000)
     made = Visit(context.new_page(), url, screenshots)
     made.watch()

@@ -47,8 +47,13 @@ function question(study) {
     maxLength: room.session.limits.phrase_characters });
   return h("section", {}, h("form", { class: "row ask", onsubmit: (event) => { event.preventDefault(); if (words.value.trim()) ask(words.value.trim()); } },
     words, h("button", { class: "main" }, "Where?")),
-    study.phrases.length > 0 && h("ul", { class: "sentences short", "aria-label": "Sentences of the report" }, study.phrases.map(({ text }) => h("li", {},
+    h("ul", { class: "sentences short", "aria-label": "Sentences to ask about" }, suggested(study).map((text) => h("li", {},
       h("button", { type: "button", "aria-pressed": String(text === state.phrase), onclick: () => ask(text) }, text)))));
+}
+
+/** The sentences of the report or, without one, the findings of the image. */
+function suggested({ phrases, findings }) {
+  return phrases.length ? phrases.map(({ text }) => text) : Object.keys(findings).filter((name) => findings[name] === "positive").map((name) => name.toLowerCase());
 }
 
 /** Ask about a phrase; the newest question wins. */

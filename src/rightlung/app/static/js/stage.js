@@ -95,7 +95,7 @@ export class Stage extends EventTarget {
     this.tools = h("span", { class: "group", role: "group", "aria-label": "What dragging does" }, Object.entries(TOOLS).map(([tool, [text, key]]) =>
       button(text, () => this.use(tool), { "data-tool": tool, title: `${text} (${key})` })));
     this.window = h("select", { "aria-label": "Window preset", title: "Window preset (l: next)", onchange: () => this.preset(this.window.value) },
-      ["Full", "Auto", "Lungs", "Mediastinum", "Bones", "Own"].map((name) => h("option", { value: name, hidden: name === "Own" }, name === "Own" ? "Own window" : name)));
+      ["Full", "Auto", "Lungs", "Mediastinum", "Bones", "Own"].map((name) => h("option", { value: name, hidden: name === "Own" }, name)));
     this.inverted = button("Invert", () => view.invert(), { title: "Invert (i)", "aria-pressed": "false" });
     this.readout = document.getElementById("readout");
     fill(this.bar, this.tools, h("span", { class: "group" }, this.window, this.inverted),
