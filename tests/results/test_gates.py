@@ -50,7 +50,6 @@ def judged(*groups: GateColumns) -> list[GateResult]:
         (columns(removed=0.1, elsewhere=0.0, moved=0.5), "uses it unstably"),  # a sixth of the response
         (columns(moved=0.0), "ignores it"),
         (columns(removed=0.4, moved=0.5, patients=4), "too few patients to tell"),
-        (columns(removed=0.2, elsewhere=0.1, moved=0.5, noise=0.6), "too few patients to tell"),
     ],
 )
 def test_the_verdict_is_that_of_the_planted_effects(made: GateColumns, use: str) -> None:
@@ -72,6 +71,17 @@ def test_the_exact_twin_decides_where_there_is_one() -> None:
     twin = made.response["none"] - 0.4
     found = judged(GateColumns("nodule", {**made.response, "twin-removed": twin}, made.change))[0]
     assert (found.removal, found.use) == ("twin-removed", "uses the image selectively")
+
+
+def test_a_response_that_stays_is_unstable_without_the_finding_but_not_told_by_covering_it() -> None:
+    made = columns(removed=0.02, moved=0.5)
+    quiet = {**made.change, "occlude-elsewhere": 0 * made.change["noise-image"]}
+    covered = GateColumns("nodule", made.response, quiet)
+    assert judged(covered)[0].use == "not told by covering"
+    wide = columns(removed=0.2, moved=0.5, noise=0.6)
+    assert judged(GateColumns("nodule", wide.response, quiet))[0].use == "too few patients to tell"
+    twin = {**made.response, "twin-removed": made.response["occlude-target"]}
+    assert judged(GateColumns("nodule", twin, quiet))[0].use == "uses it unstably"
 
 
 def test_words_and_side_have_their_own_answers() -> None:

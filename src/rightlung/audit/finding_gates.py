@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from rightlung.audit.gates import (
+    RESPONSE,
     TWINS,
     Gates,
     have_gates,
@@ -79,7 +80,7 @@ def finding_gates(
     reasons = reasons_not_asked(source, with_words=False) | {**(left_out or {})}
     return Gates(
         judged(estimator, members, responses, changes), *_TITLES[kind], without_answers(conditions, reasons),
-        twin_effects(estimator, members, {kind: responses}), sign_effects(table, settings),
+        twin_effects(estimator, members, {RESPONSE: responses}), sign_effects(table, settings),
     )  # fmt: skip
 
 

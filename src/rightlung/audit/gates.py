@@ -19,15 +19,12 @@ from rightlung.results.estimator import Deferred, Estimator, Floats
 from rightlung.results.gates import (
     ALL,
     GATES,
-    IGNORES,
     IMAGE_GATES,
     PLAIN,
     RELEVANT,
     RELEVANT_FALL,
-    SELECTIVE,
-    TOO_FEW,
-    UNSTABLE,
     UNTRAINED,
+    USES,
     GateColumns,
     GateResult,
     judge,
@@ -39,6 +36,8 @@ from rightlung.studies import Source
 LOCATION_PRIOR, CENTRE_PRIOR = "location-prior", "centre-prior"
 """Names of the image-blind priors among the effects: the response of the prior instead of the model's."""
 PRIORS = (LOCATION_PRIOR, CENTRE_PRIOR)
+RESPONSE = "response"
+"""The name of the response among the measures that twins change."""
 CENTRE_COLUMN = "centre_mass_inside"
 """The column of the instances table with the response of the centre prior."""
 TWINS = tuple(name for name in GATES if name.startswith(TWIN))
@@ -73,9 +72,7 @@ class Gates:
     def sentence(self) -> str:
         """The verdicts in one sentence, by verdict."""
         findings = [one for one in self.results if one.name != ALL]
-        named = {
-            use: [one.name for one in findings if one.use == use] for use in (SELECTIVE, UNSTABLE, IGNORES, TOO_FEW)
-        }
+        named = {use: [one.name for one in findings if one.use == use] for use in USES}
         parts = [f"{use} for {', '.join(names)}" for use, names in named.items() if names]
         shortcuts = "".join(f" {one.text}" for one in sign_sentences(self.signs) if one.mark == "no")
         return f"Gates: all findings together: {self.results[0].use}. By finding: {'; '.join(parts)}.{shortcuts}"
@@ -133,7 +130,7 @@ def map_gates(
     results = judged(measured.estimator(settings), members, responses, changes)
     names = [name for name in _TWIN_MEASURES if not np.isnan(value(name)).all()]
     columns = {name: {PLAIN: value(name)} | {one: value(name, condition=one) for one in TWINS} for name in names}
-    twins = twin_effects(measured.estimator(settings), members, {"mass_inside": responses} | columns)
+    twins = twin_effects(measured.estimator(settings), members, {RESPONSE: responses} | columns)
     return Gates(
         results, "share of the map's mass that lies in the target; what the model abstains from counts as outside",
         "map change: total variation between the map and the original one, 0 to 1",

@@ -1,19 +1,16 @@
-"""The part of a page about gates: the verdicts with their numbers, figures, exact causal effects, and one case.
-
-Pages of any task use it: `gate_section` for a page about one task, `gate_parts` within the section of a task.
-"""
+"""The part of any page about gates: the verdicts with their numbers, figures, exact causal effects, and one case."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rightlung.audit.gates import CENTRE_PRIOR, LOCATION_PRIOR, PRIORS, TWINS, Gates
+from rightlung.audit.gates import CENTRE_PRIOR, LOCATION_PRIOR, PRIORS, RESPONSE, TWINS, Gates
 from rightlung.audit.signs import sign_sentences
 from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Mark, MarkedSentence, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import NONE, estimate_cell, span
-from rightlung.results.gates import ALL, ELSEWHERE, IGNORES, NOT_ASKED, SELECTIVE, UNSTABLE, GateResult
+from rightlung.results.gates import ALL, ELSEWHERE, IGNORES, NOT_ASKED, NOT_TOLD, SELECTIVE, UNSTABLE, GateResult
 from rightlung.results.groups import FEW_PATIENTS
 
 GATE_TITLES: Mapping[str, str] = {
@@ -49,16 +46,17 @@ def gate_sections(
     """
     if gates is None:
         return []
-    title = f"{of}: does" if of else "Does"
-    title += " the model use the finding?"
-    first = Section(slug, title, [introduction(gates)], parts=case, verdict=gate_verdict(gates))
+    titles = ("does the model use the finding?", "what changes the answer")
+    first, second = (f"{of}: {title}" if of else _upper(title) for title in titles)
+    words = " and with other words" if gates.results[0].words != NOT_ASKED else ""
+    introduction = (
+        "Gates ask the same questions again with the finding taken away, with an equal area elsewhere covered, with "
+        f"other images{words}. A model that looks at the finding responds less when it is gone, and answers as before "
+        f"when something else changes. Response: {gates.response}. Change: {gates.change}."
+    )
     return [
-        first,
-        Section(
-            f"{slug}-results",
-            f"{of}: what changes the answer" if of else "What changes the answer",
-            parts=[*gate_parts(gates, slug)],
-        ),
+        Section(slug, first, [introduction], parts=case, verdict=gate_verdict(gates)),
+        Section(f"{slug}-results", second, parts=[*gate_parts(gates, slug)]),
     ]
 
 
@@ -66,20 +64,22 @@ def gate_verdict(gates: Gates) -> list[MarkedSentence]:
     """Return the answers about all findings together, with the differences that they rest on."""
     one = gates.results[0]
     use = {SELECTIVE: "The model uses the image selectively.", UNSTABLE: "The model uses the image, but unstably.",
-           IGNORES: "The model ignores the image."}  # fmt: skip
+           IGNORES: "The model ignores the image.",
+           NOT_TOLD: "Covering does not tell whether the model uses it."}  # fmt: skip
     found = [MarkedSentence(_MARKS.get(one.use, "unclear"), use.get(one.use, f"The image: {one.use}."), _basis(one))]
-    for what, gate, named in (("words", one.words, "the words"), ("side", one.side, "the side that the words name")):
-        text = {"yes": f"The answer depends on {named}.", "no": f"The answer does not depend on {named}."}
-        said = text.get(gate, f"{named.capitalize()}: {gate}.")
-        if gate != NOT_ASKED:
-            found.append(MarkedSentence(_MARKS.get(gate, "unclear"), said, _moved(one, what)))
+    words = ("the words", one.words, ("nonsense-prompt", "random-sentence"))
+    for named, answer, names in (words, ("the side that the words name", one.side, ("swap-sides",))):
+        said = {"yes": f"The answer depends on {named}.", "no": f"The answer does not depend on {named}."}
+        some = [f"{GATE_TITLES[name]}: change {span(one.changes[name])}" for name in names if name in one.changes]
+        text, detail = said.get(answer, f"{_upper(named)}: {answer}."), f"{_upper('; '.join(some))}."
+        if answer != NOT_ASKED:
+            found.append(MarkedSentence(_MARKS.get(answer, "unclear"), text, detail if some else ""))
     priors = [(GATE_TITLES[name], one.effects[name]) for name in PRIORS if name in one.effects]
     if priors:
         detail = "; ".join(f"{title} − model: {span(effect, signed=True)}" for title, effect in priors)
         beaten = all(effect.shown and effect.value < 0 for _, effect in priors)
-        than = "stronger than" if beaten else "not shown to be stronger than"
-        mark: Mark = "yes" if beaten else "unclear"
-        found.append(MarkedSentence(mark, f"The response is {than} that of image-blind priors.", f"{_upper(detail)}."))
+        text = f"The response is {'' if beaten else 'not shown to be '}stronger than that of image-blind priors."
+        found.append(MarkedSentence("yes" if beaten else "unclear", text, f"{_upper(detail)}."))
     return [*found, *sign_sentences(gates.signs)]
 
 
@@ -98,22 +98,6 @@ def _basis(one: GateResult) -> str:
     return " ".join(said)
 
 
-def _moved(one: GateResult, what: str) -> str:
-    gates = {"words": ("nonsense-prompt", "random-sentence"), "side": ("swap-sides",)}[what]
-    some = [f"{GATE_TITLES[name]}: change {span(one.changes[name])}" for name in gates if name in one.changes]
-    return f"{_upper('; '.join(some))}." if some else ""
-
-
-def introduction(gates: Gates) -> str:
-    """Return what gates are, for readers who meet them here."""
-    words = " and with other words" if gates.results[0].words != NOT_ASKED else ""
-    return (
-        "Gates ask the same questions again with the finding taken away, with an equal area elsewhere covered, with "
-        f"other images{words}. A model that looks at the finding responds less when it is gone, and "
-        f"answers as before when something else changes. Response: {gates.response}. Change: {gates.change}."
-    )
-
-
 def gate_parts(gates: Gates, slug: str = "gates") -> Iterator[Table | Figure]:
     """Yield the figures and tables about gates; ``slug`` begins their names."""
     enough = [one for one in gates.results if one.name == ALL or one.patients >= FEW_PATIENTS]
@@ -129,20 +113,18 @@ def gate_parts(gates: Gates, slug: str = "gates") -> Iterator[Table | Figure]:
 
 def _overview(one: GateResult, slug: str) -> Figure:
     """Return a figure of every gate: how much answers change, and the response under it."""
-    names = [name for name in GATE_TITLES if name in one.changes or name in one.effects]
-    names = [name for name in names if name not in PRIORS]
+    names = [name for name in GATE_TITLES if name in {**one.changes, **one.effects} and name not in PRIORS]
+    changes, effects = ({"model": [some.get(name) for name in names]} for some in (one.changes, one.effects))
     panels = [
         IntervalPanel(title="change of the answer", subtitle="0: the same, 1: nothing in common", limits=(0.0, 1.0),
-                      series={"model": [one.changes.get(name) for name in names]}),
+                      series=changes),
         IntervalPanel(title="change of the response", subtitle="left of the line: weaker", line=0.0, signed=True,
-                      series={"model": [one.effects.get(name) for name in names]}),
+                      series=effects),
     ]  # fmt: skip
     caption = (
-        f"All findings together: {one.patients:,} patients, 95 % intervals. The unchanged response is "
-        f"{span(one.response)}."
+        f"All findings together: {one.patients:,} patients, 95 % intervals. Unchanged response: {span(one.response)}."
     )
-    labels = [GATE_TITLES[name] for name in names]
-    return panel_figure(f"{slug}-all", "All findings", caption, labels, panels)
+    return panel_figure(f"{slug}-all", "All findings", caption, [GATE_TITLES[name] for name in names], panels)
 
 
 def _verdicts(gates: Gates, shown: Sequence[GateResult], slug: str) -> Table:
@@ -158,22 +140,17 @@ def _verdicts(gates: Gates, shown: Sequence[GateResult], slug: str) -> Table:
     rows = []
     for one in shown:
         away = None if one.removal is None else one.effects.get(one.removal)
-        cells = [
-            Cell(one.name, strong=one.name == ALL),
-            Cell(f"{one.patients:,}"),
-            Cell(one.use, strong=True, help=one.reason),
-        ]
+        cells = [Cell(one.name, strong=one.name == ALL), Cell(f"{one.patients:,}")]
+        cells.append(Cell(one.use, strong=True, help=one.reason))
         numbers = (away, one.effects.get(ELSEWHERE), one.contrasts.get(one.removal or ""))
         cells += [estimate_cell(one.response), *(estimate_cell(value, signed=True) for value in numbers)]
         rows.append([*cells, *((Cell(one.words), Cell(one.side)) if with_words else ())])
     notes = []
     if few := [one.name for one in gates.results if one not in shown]:
         notes.append(f"Fewer than {FEW_PATIENTS} patients, too few to tell: {', '.join(few)}.")
-    if gates.not_asked:
-        reasons: dict[str, list[str]] = {}
-        for name, reason in gates.not_asked.items():
-            reasons.setdefault(reason, []).append(name)
-        notes += [f"Gates not applied ({reason}): {', '.join(names)}." for reason, names in reasons.items()]
+    for reason in dict.fromkeys(gates.not_asked.values()):
+        names = [name for name, why in gates.not_asked.items() if why == reason]
+        notes.append(f"Gates not applied ({reason}): {', '.join(names)}.")
     caption = (
         "Means with 95 % intervals (bootstrap over patients). Tests of several findings have Holm's correction. "
         "Every verdict needs evidence for it; “too few patients to tell” means that the intervals allow several."
@@ -205,7 +182,8 @@ def _twin_table(gates: Gates, name: str, findings: Sequence[str]) -> Table:
     """Return the exact causal effect of each finding on everything that was measured."""
     measures = [*dict.fromkeys(name for by_twin in gates.twins.values() for one in by_twin.values() for name in one)]
     columns = [Column("finding", "text"), Column("in the twin it is", "text"), Column("patients")]
-    columns += [Column(_measure_title(name), help=_measure_help(name, gates)) for name in measures]
+    known = [find_measure(name) for name in measures if name != RESPONSE]
+    columns += [Column(RESPONSE, help=gates.response), *(Column(one.title, help=one.meaning) for one in known)]
     rows = []
     for finding, twin in ((finding, twin) for finding in findings for twin in TWINS):
         if found := gates.twins.get(finding, {}).get(twin):
@@ -219,16 +197,6 @@ def _twin_table(gates: Gates, name: str, findings: Sequence[str]) -> Table:
     )
     title = "Causal effect of a finding" + ("" if findings == [ALL] else ", by finding")
     return Table(name, title, caption, columns, rows, folded=findings != [ALL])
-
-
-def _measure_title(name: str) -> str:
-    return {"mass_inside": "response", "finding_score": "probability", "box_scores": "response"}.get(
-        name
-    ) or find_measure(name).title
-
-
-def _measure_help(name: str, gates: Gates) -> str:
-    return gates.response if name in ("mass_inside", "finding_score", "box_scores") else find_measure(name).meaning
 
 
 def _numbers(shown: Sequence[GateResult], slug: str) -> Table:

@@ -65,6 +65,8 @@ DEFAULT_BOXES = BoxSettings(nms=0.25)
 RESAMPLES = 250
 """Bootstrap resamples (the paper's for sentence grounding, detection and region classification)."""
 CASES = 4
+WITH_GATES = ("classification", "probe", "detection", "report")
+"""Tasks that have gates."""
 
 
 @dataclass(frozen=True)
@@ -503,6 +505,9 @@ def audit_tasks(
         raise InputError("--pool applies to --task retrieval only: also give that task")
     if run.pool is not None and isinstance(what, Predictions):
         raise InputError("--pool needs a model that embeds the pool's reports, not predictions")
+    for task in dict.fromkeys(part.task for part in parts_of(tasks)) if run.gates else ():
+        if task not in WITH_GATES:
+            raise InputError(f"--gates applies to {', '.join(WITH_GATES)} and heatmaps (without --task), not to {task}")
     with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
         found: list[PartResult] = []
         missing: dict[str, str] = {}

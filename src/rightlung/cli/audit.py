@@ -171,6 +171,8 @@ def run_tasks(
     with ProgressBars(say) as tell:
         asked: Any
         if is_predictions(what):
+            if gates:
+                raise InputError(f"--gates {_OF_MODELS}")
             if conditions or overwrite:
                 raise InputError("--condition and --overwrite apply to a model only, not to a predictions file")
             asked = open_predictions(what)

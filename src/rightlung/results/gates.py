@@ -19,18 +19,23 @@ from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.estimator import Deferred, Estimator, Floats
 from rightlung.results.groups import FEW_PATIENTS
 
-Use = Literal["uses the image selectively", "uses it unstably", "ignores it", "too few patients to tell", "not asked"]
+Use = Literal[
+    "uses the image selectively", "uses it unstably", "ignores it", "not told by covering", "too few patients to tell",
+    "not asked",
+]  # fmt: skip
 Dependence = Literal["yes", "no", "too few patients to tell", "not asked"]
 SELECTIVE: Final = "uses the image selectively"
 UNSTABLE: Final = "uses it unstably"
 IGNORES: Final = "ignores it"
+NOT_TOLD: Final = "not told by covering"
 TOO_FEW: Final = "too few patients to tell"
 NOT_ASKED: Final = "not asked"
 
 ALL = "all findings"
 """Name of the summary of all findings (`judge`)."""
-PLAIN, ELSEWHERE = "none", "occlude-elsewhere"
-REMOVALS = ("twin-removed", "occlude-target")
+USES: tuple[Use, ...] = (SELECTIVE, UNSTABLE, IGNORES, NOT_TOLD, TOO_FEW)
+PLAIN, COVERED, ELSEWHERE = "none", "occlude-target", "occlude-elsewhere"
+REMOVALS = ("twin-removed", COVERED)
 """Conditions that take the finding out of the image; the first that was asked of enough patients decides."""
 IMAGE_GATES = (
     *REMOVALS, "twin-moved", "twin-worse", ELSEWHERE, "exchange-image", "exchange-same-finding", "noise-image",
@@ -78,7 +83,11 @@ class GateResult:
     changes: Mapping[str, Estimate] = field(default_factory=dict)
     """By condition: the mean change of the answer."""
     contrasts: dict[str, Comparison] = field(default_factory=dict)
-    """By removal: half the fall of the response under it minus the fall when an equal area elsewhere is covered."""
+    """By removal: half the fall of the response under it minus the fall when an equal area elsewhere is covered.
+
+    Under ``occlude-elsewhere``: half the change of the answer with the finding covered minus that with a place
+    elsewhere covered.
+    """
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -127,6 +136,8 @@ def _requested(group: GateColumns, deferred: Deferred) -> Callable[[Estimator], 
         for name in REMOVALS:
             if name in effects and not np.isnan(fall := before - group.response[name] + 0 * elsewhere).all():
                 contrasts[name] = deferred.difference(fall / 2, elsewhere)
+    if COVERED in changes and ELSEWHERE in changes:
+        contrasts[ELSEWHERE] = deferred.difference(group.change[COVERED] / 2, group.change[ELSEWHERE])
 
     def build(estimator: Estimator) -> GateResult:
         patients = len(np.unique(estimator.clusters[asked]))
@@ -179,13 +190,12 @@ def _use(one: GateResult, removal: str | None, relevant: float) -> tuple[Use, st
             SELECTIVE,
             "without the finding, the response falls more than twice as much as with a place elsewhere covered",
         )
+    if moving and small and removal != COVERED:
+        return UNSTABLE, f"the answer changes under {moving[0]}, but three quarters of the response need no finding"
+    if ELSEWHERE in moving and ELSEWHERE in one.contrasts and one.contrasts[ELSEWHERE].high < 0:
+        return UNSTABLE, "covering a place elsewhere changes the answer at least half as much as covering the finding"
     if moving and small:
-        return (
-            UNSTABLE,
-            f"the answer changes under {moving[0]}, but three quarters of the response stay without the finding",
-        )
-    if moving and contrast.high < margin / 2:
-        return UNSTABLE, "covering a place elsewhere costs at least half as much of the response as losing the finding"
+        return NOT_TOLD, "the response stays with the finding covered; a cover can look like one, only a twin can tell"
     return TOO_FEW, "the intervals allow more than one verdict"
 
 
