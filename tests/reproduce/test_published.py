@@ -80,7 +80,7 @@ def test_what_the_paper_does_not_give_is_nothing_and_the_running_text_has_figure
         (("1", "rows", 0, 4), None, "table 1, row 1.*None"),
         (("2", "rows", 1), [1] * 7, "table 2, row 2: expected 8 entries; got 7"),
         (("3", "rows", 1, 3), 55.85, r"auroc is 55\.84 here but 55\.85 in table 3"),
-        (("8", "unit"), "inches", "table 8: unit: expected percent or nats; got 'inches'"),
+        (("8", "unit"), "inches", "table 8: unit: expected percent, nats or fraction; got 'inches'"),
         (
             ("8",),
             dict.fromkeys(("title", "section", "target", "unit", "digits", "columns")),

@@ -63,20 +63,21 @@ def calls_of(
     if method is not None:
         check_known("method", method, METHODS)
     grounds = isinstance(model, base.Grounder | base.RegionGrounder | base.BlindGrounder)
-    matches, classifies = isinstance(model, base.Matcher), isinstance(model, base.FindingClassifier)
+    compares, classifies = getattr(model, "compares_texts", True), isinstance(model, base.FindingClassifier)
+    matches = isinstance(model, base.Matcher) and compares
     # A grounder is asked for a prompt of each finding, but only on demand: that is a question for each of them.
     detects = isinstance(model, base.Detector) or (method == "detect" and isinstance(model, base.Grounder))
-    compares = not matches and isinstance(model, base.RegionGrounder)
+    by_regions = not matches and isinstance(model, base.RegionGrounder)
     # What a text finds is classified on demand, too: nobody expects findings of every phrase.
     by_text = method == "classify" and classifies and _takes(model.classify, "queries")
     multiclass = method == "classify-multiclass" and classifies
     one_of = partial(_classify, model, findings, multiclass=True)
-    embeds = isinstance(model, base.Embedder) and (embeddings or method == "embed")
+    embeds = isinstance(model, base.Embedder) and compares and (embeddings or method == "embed")
     described: set[QueryKind] = {"phrase", "box", "phrase+box"}
     calls: list[tuple[str, bool, Call, set[QueryKind]]] = [
         ("ground", grounds, partial(_ground, model, boxes), {"phrase"}),
         ("similarity", matches, partial(_compare, model), {"phrase"}),
-        ("similarity", compares, partial(_compare_regions, model), {"phrase"}),
+        ("similarity", by_regions, partial(_compare_regions, model), {"phrase"}),
         ("classify", classifies and _takes(model.classify, "boxes"), partial(_classify, model, findings), {"box"}),
         ("classify", by_text, partial(_classify, model, findings), {"phrase", "phrase+box"}),
         ("classify", classifies, partial(_classify, model, findings), {"image"}),

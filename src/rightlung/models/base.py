@@ -27,7 +27,10 @@ class Similarities:
 
 @runtime_checkable
 class Matcher(Protocol):
-    """Compares images with texts."""
+    """Compares images with texts.
+
+    A model that does not as it is configured has an attribute ``compares_texts`` that is False, and is not asked.
+    """
 
     def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
         """Return the similarity of every image with every text."""

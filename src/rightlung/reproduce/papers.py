@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from rightlung.results.measured import Measured
 
 _HOMES = {"wrong-lung": "rightlung.reproduce.wrong_lung", "chex": "rightlung.reproduce.chex",
-          "eclip": "rightlung.reproduce.eclip", "xbench": "rightlung.reproduce.xbench"}  # fmt: skip
+          "eclip": "rightlung.reproduce.eclip", "xbench": "rightlung.reproduce.xbench",
+          "fita": "rightlung.reproduce.fita"}  # fmt: skip
 """The package of each paper, which defines ``PAPER``."""
 
 

@@ -15,7 +15,7 @@ _ROW = ("model", "sentences", "subset")
 """What a row begins with, unless the file says otherwise (``row``)."""
 _SENTENCES = ("real", "synthetic")
 _FIELDS = ("title", "section", "target", "unit", "digits", "columns", "rows")
-_UNITS = {"percent": 100.0, "nats": 1.0}
+_UNITS = {"percent": 100.0, "nats": 1.0, "fraction": 1.0}
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def parse(given: Mapping[str, Any], name: str = "published.yaml") -> Published:
         if missing := [field for field in _FIELDS if field not in table]:
             raise InputError(f"{place}: the field {missing[0]} is missing")
         if table["unit"] not in _UNITS:
-            raise InputError(f"{place}: unit: expected percent or nats; got {table['unit']!r}")
+            raise InputError(f"{place}: unit: expected percent, nats or fraction; got {table['unit']!r}")
         for position, row in enumerate(table["rows"], start=1):
             for subject, value in _row(row, table, str(number), given, f"{place}, row {position}"):
                 before = values.setdefault(subject, value)

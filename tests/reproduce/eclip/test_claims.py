@@ -11,10 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from rightlung.reproduce.claims import FAILS, HOLDS, NOT_SHOWN, SEED_DEPENDENT
-from rightlung.reproduce.eclip.claims import CLAIMS, POINTING, SHORTCUT, PairClaim, judge
+from rightlung.reproduce.eclip.claims import CLAIMS, POINTING, SHORTCUT
 from rightlung.reproduce.eclip.files import RELIANCE, EclipFiles, KeptGeometry
 from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED
 from rightlung.reproduce.eclip.variants import VARIANTS
+from rightlung.reproduce.pair_claims import PairClaim, judge
 from rightlung.results.aggregates import estimate_mean
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.scoring.geometry import geometry

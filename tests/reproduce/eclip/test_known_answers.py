@@ -19,9 +19,10 @@ from rightlung.core import Grounding, Heatmap, Image, Phrase
 from rightlung.measuring import measure
 from rightlung.reproduce.claims import HOLDS, NOT_SHOWN
 from rightlung.reproduce.eclip import PAPER
-from rightlung.reproduce.eclip.claims import POINTING, PairClaim, judge
+from rightlung.reproduce.eclip.claims import POINTING
 from rightlung.reproduce.eclip.files import EclipFiles
 from rightlung.reproduce.eclip.measuring import _expert_embeddings
+from rightlung.reproduce.pair_claims import PairClaim, judge
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.results.estimate import BootstrapSettings
 from tests.models.eclip.tiny import create

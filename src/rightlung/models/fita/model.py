@@ -146,6 +146,11 @@ class Fita(FitaNetwork):
         logits, attention = self.decoder.attention(given, memory, self.read(Tokens(given, mask, given, given[:, 0])))
         return logits.float().log_softmax(-1).take_along_dim(ids[..., None], -1)[..., 0], attention
 
+    @property
+    def compares_texts(self) -> bool:
+        """Whether the model has features of texts; without a text refiner it has none."""
+        return self.text_refiner is not None
+
     def similarity(self, images: Images, texts: str | Sequence[str]) -> Similarities:
         """Return the cosine of the mean patch and of the mean word that CA aligns (Eq. 5)."""
         listed = [check_text(text, "a text") for text in as_list(texts)]

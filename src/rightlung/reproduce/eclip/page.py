@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.reproduce.claims import HOLDS, NOT_SHOWN
-from rightlung.reproduce.eclip.claims import ACCURACY, AUROC, POINTING, SHORTCUT, Judged, Place, claims_table, judge
+from rightlung.reproduce.eclip.claims import ACCURACY, AUROC, CLAIMS, POINTING, SHORTCUT, TITLES, Place
 from rightlung.reproduce.eclip.embedding_tables import EmbeddingTables
 from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED, PROBED, SHARES
-from rightlung.reproduce.eclip.tables import COLUMNS, PRIOR, PRIOR_LABEL, table_name
+from rightlung.reproduce.eclip.tables import COLUMNS, table_name
 from rightlung.reproduce.eclip.variants import (
     ABLATION,
     ANNOTATED,
@@ -27,6 +27,8 @@ from rightlung.reproduce.eclip.variants import (
     expert_slug,
 )
 from rightlung.reproduce.measurements import OVER_PATIENTS, Measurements
+from rightlung.reproduce.pair_claims import Judged, claims_table, judge
+from rightlung.reproduce.task_tables import PRIOR, PRIOR_LABEL
 from rightlung.results.estimate import Estimate
 
 OTHER_DATA = (
@@ -199,10 +201,10 @@ def _findings(judged: Sequence[Judged]) -> list[str]:
 def make_page(found: Measurements) -> Page:
     """Estimate everything and return the page."""
     make = EclipPage(found)
-    judged = judge(make.files)
+    judged = judge(make.files, CLAIMS)
     sections = [
         Section("finding", "Finding", _findings(judged), parts=[*make.ladder(), *make.host_tables(["clip"], False)]),
-        Section("claims", "Claims", parts=[claims_table(judged)] if judged else [], folded=True),
+        Section("claims", "Claims", parts=[claims_table(judged, TITLES)] if judged else [], folded=True),
         Section("table-1", "Table 1, other hosts", [OVER_PATIENTS], folded=True,
                 parts=[*make.host_tables([host for host in HOSTS if host != "clip"], True), *make.f1_tables()]),
         Section("ablation", "Ablation", parts=[*make.ablation()], folded=True),
