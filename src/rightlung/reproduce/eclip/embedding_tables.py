@@ -13,11 +13,11 @@ from rightlung.core.files import read_json
 from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Figure, Table
 from rightlung.reproduce.eclip.blind import blind_retrieval
-from rightlung.reproduce.eclip.claims import Place
 from rightlung.reproduce.eclip.embeddings import EMBEDDED, EMBEDDINGS, Embedded, group_of
 from rightlung.reproduce.eclip.measuring import DIRECTIONS
 from rightlung.reproduce.eclip.tables import SETTINGS, EclipTables
 from rightlung.reproduce.eclip.variants import METHODS
+from rightlung.reproduce.pair_claims import Place
 
 WAYS = dict(zip(DIRECTIONS, ("reports by images", "images by reports"), strict=True))
 UMAP_NOTE = "Expert images have the simulated gaze on the same study, which no score uses."

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.reproduce.claims import HOLDS, NOT_SHOWN
-from rightlung.reproduce.eclip.claims import ACCURACY, AUROC, CLAIMS, POINTING, SHORTCUT, TITLES, Place
+from rightlung.reproduce.eclip.claims import ACCURACY, AUROC, CLAIMS, POINTING, SHORTCUT, TITLES
 from rightlung.reproduce.eclip.embedding_tables import EmbeddingTables
 from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED, PROBED, SHARES
 from rightlung.reproduce.eclip.tables import COLUMNS, table_name
@@ -27,7 +27,7 @@ from rightlung.reproduce.eclip.variants import (
     expert_slug,
 )
 from rightlung.reproduce.measurements import OVER_PATIENTS, Measurements
-from rightlung.reproduce.pair_claims import Judged, claims_table, judge
+from rightlung.reproduce.pair_claims import Judged, Place, claims_table, judge
 from rightlung.reproduce.task_tables import PRIOR, PRIOR_LABEL
 from rightlung.results.estimate import Estimate
 

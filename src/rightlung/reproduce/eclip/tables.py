@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from rightlung.pages.content import Cell
 from rightlung.pages.numbers import estimate_cell
-from rightlung.reproduce.eclip.claims import ACCURACY, AUROC, POINTING, SHORTCUT, Place
+from rightlung.reproduce.eclip.claims import ACCURACY, AUROC, POINTING, SHORTCUT
 from rightlung.reproduce.eclip.files import EclipFiles
 from rightlung.reproduce.eclip.measuring import DIRECTIONS
 from rightlung.reproduce.measurements import Measurements
+from rightlung.reproduce.pair_claims import Place
 from rightlung.reproduce.published import Subject
 from rightlung.reproduce.task_tables import PRIOR, TaskTables
 from rightlung.results.estimate import BootstrapSettings, Estimate

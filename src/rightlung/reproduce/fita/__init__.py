@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rightlung.measuring.protocols import Protocol
-from rightlung.reproduce.fita.measuring import ask_more
+from rightlung.reproduce.fita.measuring import ask_more, measure_more
 from rightlung.reproduce.fita.page import make_page
 from rightlung.reproduce.fita.variants import VARIANTS, quick_changes
 from rightlung.reproduce.papers import Paper
@@ -39,4 +39,5 @@ PAPER = Paper(
     sanity_checks=_sanity_checks,
     page=make_page,
     ask_more=ask_more,
+    measure_more=measure_more,
 )

@@ -12,11 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from rightlung.asking import answers
 from rightlung.audit.blind import BlindBaselines, baselines_of
 from rightlung.audit.sentence_maps import SCORES, written_maps
 from rightlung.audit.tasks import TaskAnswers, asked_of, parts_of
+from rightlung.core.files import write_whole
 from rightlung.core.keyed import text_digest
 from rightlung.core.progress import Progress
 from rightlung.lexicon.labeller import observations
@@ -40,6 +42,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
     CLINICAL: find_protocol("clinical"),
     DIVERSITY: find_protocol("diversity"),
 }
+EXCHANGE, WRITTEN = "exchange-image", "reports-written.parquet"
 MAPPED = 200
 """Of how many studies the maps of written sentences are scored."""
 AT_ONCE = 32
@@ -48,11 +51,11 @@ SAME_FINDINGS = "oracle: another patient's report with the same findings"
 
 
 def ask_more(model: object, predictions: Path, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
-    """Measure what needs the model: one table each, in its folder."""
+    """Ask for reports, and measure what needs the model: one table each, in its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(model, Reporter):
         progress(f"{folder.name}: reports", 0, 3)
-        _reports(model, prepared, folder)
+        _ask_reports(model, prepared, folder)
         progress(f"{folder.name}: maps of sentences", 1, 3)
         source = open_source(prepared.targets.source)  # what is prepared has no outlines of unreported findings
         studies = (source.study(name) for name in prepared.source.ids[:MAPPED])
@@ -71,27 +74,39 @@ def scenes(prepared: PreparedStudies, out: Path) -> dict[str, Any]:
     return scenes_of(prepared.targets.source, prepared.source.ids, out / FOLDER / "scenes.json")
 
 
-def _reports(model: object, prepared: PreparedStudies, folder: Path) -> None:
-    conditions = {"none": {"": [*PROTOCOLS]}, "exchange-image": {"-exchanged": [CLINICAL]}}
-    asked = list(
-        answers(model, prepared.source, [*conditions], queries=("image",), method="report", batch_size=AT_ONCE)
-    )
-    known = scenes(prepared, folder.parents[1])
-    for condition, of in conditions.items():
-        ((suffix, names),) = of.items()
-        rows = _under(asked, condition)
+def _ask_reports(model: object, prepared: PreparedStudies, folder: Path) -> None:
+    """Keep what the model writes about each image, and about another patient's."""
+    asked = answers(
+        model, prepared.source, ["none", EXCHANGE], queries=("image",), method="report", batch_size=AT_ONCE
+    )  # fmt: skip
+    rows = [
+        {"study": one.study, "condition": one.condition, "report": one.report, "error": one.error}
+        for batch in asked
+        for one in batch.predictions()
+    ]
+    write_whole(folder / WRITTEN, lambda part: pq.write_table(pa.Table.from_pylist(rows), part))
+
+
+def measure_more(prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
+    """Measure the kept reports, which needs no model: words, findings, diversity, and against the scene."""
+    if not (folder / WRITTEN).is_file() or (folder / f"{REPORT}.parquet").is_file():
+        return
+    progress(f"{folder.name}: scoring reports", 0, 1)
+    kept, known = pq.read_table(folder / WRITTEN).to_pylist(), scenes(prepared, folder.parents[1])
+    for condition, suffix, names in ((EXCHANGE, "-exchanged", (CLINICAL,)), ("none", "", (*PROTOCOLS,)[::-1])):
+        rows = [Batch.of([_prediction(one) for one in kept if one["condition"] == condition])]
         for name in names:
             table, protocol = _measured(rows, prepared.targets, PROTOCOLS[name])
-            write_instances(folder / f"{name}{suffix}.parquet", table, protocol, folder.name)
             if name == CLINICAL and known:
                 truth = truth_table(table, known)
                 write_instances(folder / f"{TRUTH}{suffix}.parquet", truth, protocol, folder.name)
+            write_instances(folder / f"{name}{suffix}.parquet", table, protocol, folder.name)
+    progress(f"{folder.name}: scoring reports", 1, 1)
 
 
-def _under(batches: Iterable[Batch], condition: str) -> list[Batch]:
-    """Return the answers under a condition, as answers to the unchanged question."""
-    rows = (one for batch in batches for one in batch.predictions() if one.condition == condition)
-    return [Batch.of([replace(one, condition="none") for one in rows])]
+def _prediction(row: Mapping[str, Any]) -> Prediction:
+    """Return a kept report as an answer to the unchanged question."""
+    return Prediction(row["study"], IMAGE_QUERY, report=row["report"], error=row["error"])
 
 
 def _measured(rows: Iterable[Batch], targets: Targets, protocol: Protocol) -> tuple[pa.Table, Protocol]:

@@ -46,11 +46,11 @@ def _labels_of(finding: str) -> tuple[str, ...]:
 
 def scene_truth(scene: Scene) -> Truth:
     """Return what a scene shows."""
-    lesions = []
+    lesions: list[tuple[list[str], list[str], float]] = []
     for lesion in scene.lesions:
         sides = {"left": ["left"], "right": ["right"], "both": ["left", "right"]}
         labels = sorted({label for name in lesion_findings(lesion) for label in _labels_of(name)})
-        lesions.append([labels, sides.get(lesion.side, []), lesion.severity])
+        lesions.append((labels, sides.get(lesion.side, []), lesion.severity))
     pairs = sorted({f"{side} {label}" for labels, sides, _ in lesions for side in sides for label in labels})
     present = [name for name, there in chexpert_labels(scene).items() if there]
     return {"labels": present, "pairs": pairs, "lesions": lesions}
