@@ -49,7 +49,7 @@ def test_without_a_paper_all_are_listed_and_without_a_folder_one_is_asked_for(ca
     listed = call("reproduce", "--json")
     assert listed.returncode == 0, listed.stderr
     counts = {one["name"]: one["variants"] for one in json.loads(listed.stdout)}
-    assert counts == {"wrong-lung": 19, "chex": 25, "eclip": 64}
+    assert counts == {"wrong-lung": 19, "chex": 25, "eclip": 64, "fita": 14, "xbench": 22}
     assert "reproduce PAPER --quick --out DIR" in call("reproduce").stderr
     assert "reproduce wrong-lung needs --out DIR" in call(*PAPER).stderr
 
