@@ -10,9 +10,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from rightlung.app.accounts import Caller
-from rightlung.app.context import App, Context, Who
+from rightlung.app.context import App, Context, Who, find
 from rightlung.app.errors import AppError, not_found
-from rightlung.app.requests import AnnotationChange, AnnotationRequest, Version
+from rightlung.app.requests import AnnotationChange, AnnotationRequest, Drawn, Version
 from rightlung.app.store.tables import Annotation, now
 
 router = APIRouter(prefix="/api/v1/annotations", tags=["annotations"])
@@ -21,16 +21,12 @@ router = APIRouter(prefix="/api/v1/annotations", tags=["annotations"])
 @router.get("")
 def drawn(app: App, who: Who, study: Annotated[str, Query(max_length=1_000)]) -> dict[str, Any]:
     """The annotations of a study: one's own; an owner sees everyone's."""
-    from rightlung.app.study_routes import find
-
     return {"annotations": annotations_of(app, who, find(app, study, who.name).key)}
 
 
 @router.post("", status_code=201)
 def add(request: AnnotationRequest, response: Response, app: App, who: Who) -> dict[str, Any]:
     """Save a box or a mask. The same ``key`` again returns what is saved, with 200."""
-    from rightlung.app.study_routes import find
-
     entry = find(app, request.study, who.name)
     if entry.kind in ("upload", "file"):
         raise AppError(409, "conflict", "this image is in memory only; keep it first, then draw")
@@ -88,7 +84,7 @@ def annotation_json(row: Annotation) -> dict[str, Any]:
     return {"study": row.study_key, **{name: getattr(row, name) for name in names}}
 
 
-def _drawn(request: AnnotationRequest | AnnotationChange) -> dict[str, Any]:
+def _drawn(request: Drawn) -> dict[str, Any]:
     if request.box is None and request.mask is None:
         raise AppError(422, "invalid", "box: draw a box or a mask", "box")
     return {

@@ -12,11 +12,10 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
 
 from rightlung.app.accounts import Caller
-from rightlung.app.context import App, Context, Owner
+from rightlung.app.context import App, Context, Owner, find
 from rightlung.app.errors import AppError
 from rightlung.app.pixels import as_deep_png, mask_png
 from rightlung.app.store.tables import Annotation
-from rightlung.app.study_routes import find
 from rightlung.app.views import mask_of
 from rightlung.core import Box, Study
 from rightlung.core.mask import Mask

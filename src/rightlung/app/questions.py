@@ -2,62 +2,27 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from rightlung.app.requests import AnswerRequest, CustomQuestion
 from rightlung.core import InputError
 
-_BINS = ("0–20 %", "20–40 %", "40–60 %", "60–80 %", "80–100 %")
-QUESTIONS: tuple[tuple[str, str, tuple[str, ...], dict[int, str]], ...] = (
-    (
-        "recall",
-        "The heatmap includes what percentage of the region of interest from the prompt?",
-        _BINS,
-        {
-            1: "The heatmap is focused on entirely the wrong part of the image, does not highlight any part of the "
-            "image strongly, or has very minimal intensity on the region of interest.",
-            3: "The heatmap comes close to covering the region of interest, or does cover the region of interest but "
-            "with not too much intensity.",
-            5: "The prompt refers to a region that is within a high-intensity part of the heatmap.",
-        },
-    ),
-    (
-        "precision",
-        "What percentage of the heatmap represents an area of interest?",
-        _BINS,
-        {
-            1: "This heatmap is all over the place or highlights a large portion of the image.",
-            3: "The focus includes the relevant region(s) but also other irrelevant regions (either adjacent or "
-            "elsewhere in the image).",
-            5: "The heatmap is very targeted to only the parts of the image most relevant to the prompt.",
-        },
-    ),
-    (
-        "intuitiveness",
-        "Rate how intuitive the heatmap is (1 is the worst, 5 the best).",
-        ("1", "2", "3", "4", "5"),
-        {
-            1: "The heatmap is completely unhelpful, counterintuitive, or misleading.",
-            2: "The heatmap might have something in common with an intuitive one, but very little.",
-            3: "The heatmap does show a region of interest, but has some stray parts or does not catch all relevant "
-            "regions.",
-            4: "The heatmap is reasonably intuitive and contains mostly (though not exclusively) the regions I would "
-            "expect.",
-            5: "The heatmap is almost exactly what you might draw to represent the region of interest.",
-        },
-    ),
-)
-"""Name, question, labels of the five choices, and the anchors of some of them."""
 
-
+@cache
 def standard_questions() -> list[dict[str, Any]]:
-    """Return recall, precision and intuitiveness as JSON values."""
-    return [
-        {"name": name, "text": text, "required": True, "choices": [
-            {"value": value, "label": label, "anchor": anchors.get(value)} for value, label in enumerate(labels, 1)
-        ]}
-        for name, text, labels, anchors in QUESTIONS
-    ]  # fmt: skip
+    """Return recall, precision and intuitiveness with their anchors as JSON values."""
+    found = []
+    for one in yaml.safe_load((Path(__file__).parent / "questions.yaml").read_text(encoding="utf-8")):
+        choices = [
+            {"value": value, "label": label, "anchor": one["anchors"].get(value)}
+            for value, label in enumerate(one["labels"], 1)
+        ]
+        found.append({"name": one["name"], "text": one["text"], "required": True, "choices": choices})
+    return found
 
 
 def custom_questions(given: list[CustomQuestion]) -> list[dict[str, Any]]:

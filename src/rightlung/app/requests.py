@@ -81,14 +81,6 @@ class QueryBody(Body):
     box: Corners | None = None
 
 
-class DescribeRequest(Body):
-    """What to describe in a study."""
-
-    study: StudyKey
-    model: Name
-    queries: Annotated[list[QueryBody], Field(min_length=1, max_length=PHRASES)]
-
-
 class ReportRequest(Body):
     """A study to report."""
 
@@ -96,11 +88,15 @@ class ReportRequest(Body):
     model: Name
 
 
-class ClassifyRequest(Body):
+class DescribeRequest(ReportRequest):
+    """What to describe in a study."""
+
+    queries: Annotated[list[QueryBody], Field(min_length=1, max_length=PHRASES)]
+
+
+class ClassifyRequest(ReportRequest):
     """A study, or a box in it, to classify."""
 
-    study: StudyKey
-    model: Name
     box: Corners | None = None
 
 
@@ -141,24 +137,25 @@ class MaskBody(Body):
         return {"size": list(self.size), "runs": self.runs}
 
 
-class AnnotationRequest(Body):
-    """New truth: a box, a mask, or both. ``key`` makes repeating a request harmless."""
+class Drawn(Body):
+    """A box, a mask, or both, with a label."""
 
-    study: StudyKey
     label: Short
     text: Text | None = None
     box: Corners | None = None
     mask: MaskBody | None = None
+
+
+class AnnotationRequest(Drawn):
+    """New truth. ``key`` makes repeating a request harmless."""
+
+    study: StudyKey
     key: SaveKey
 
 
-class AnnotationChange(Body):
+class AnnotationChange(Drawn):
     """A changed annotation, based on a version."""
 
-    label: Short
-    text: Text | None = None
-    box: Corners | None = None
-    mask: MaskBody | None = None
     version: Version
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import select
 
 from rightlung.app.annotation_routes import annotations_of
-from rightlung.app.context import App, Who
+from rightlung.app.context import App, Who, find
 from rightlung.app.errors import AppError, not_found
 from rightlung.app.library import Entry
 from rightlung.app.perturbing import changed_image
@@ -136,30 +136,12 @@ def forget(key: str, app: App, who: Who) -> None:
     app.shelf.forget(entry)
 
 
-def find(app: App, key: str, user: str) -> Entry:
-    """Return the study of a key, also one that is kept in the store."""
-    if key.startswith("k.") and len(key) == 34 and key[2:].isalnum() and key.isascii():
-        try:
-            return app.library.get(key, user)
-        except AppError:
-            with app.store.reading() as session:
-                kept = session.get(KeptImage, key[2:])
-        if kept is not None and kept.owner == user:
-            return _opened(app, kept)
-    return app.library.get(key, user)
-
-
 def _own(app: App, user: str) -> list[Entry]:
     with app.store.reading() as session:
         kept = session.scalars(select(KeptImage.id).where(KeptImage.owner == user).order_by(KeptImage.created)).all()
     for name in kept:
         find(app, f"k.{name}", user)
     return list(app.library.own(user))
-
-
-def _opened(app: App, kept: KeptImage) -> Entry:
-    title = f"kept on {kept.created[:10]} {kept.created[11:16]}"
-    return app.library.add_kept(f"k.{kept.id}", kept.png, title, kept.owner)
 
 
 def _shown(request: Request, entry: Entry) -> Image:

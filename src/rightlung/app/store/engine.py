@@ -127,6 +127,8 @@ def _sqlite(database: str | None) -> Engine:
         raise InputError("--store: sqlite:/// needs a file, such as sqlite:///answers.sqlite")
     try:
         Path(database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not Path(database).exists():
+            Path(database).touch(mode=0o600)
     except OSError as error:
         raise OutputError(f"{Path(database).parent}: {error.strerror or error}") from None
     engine = create_engine(
