@@ -19,7 +19,8 @@ from rightlung.diagnosis.conventions import FAMILIES
 from rightlung.diagnosis.page import verdict
 from rightlung.diagnosis.run import _scorer, parse_published
 from rightlung.lexicon.labeller import OBSERVATIONS, observations
-from rightlung.measuring import find_measure, gather_targets, measure
+from rightlung.measuring import BoxSettings, find_measure, gather_targets, measure
+from rightlung.measuring.box_settings import processed
 from rightlung.measuring.protocols import Protocol
 from rightlung.predictions import open_predictions
 from rightlung.results.estimate import BootstrapSettings
@@ -230,6 +231,19 @@ def test_our_convention_is_what_an_audit_measures(predictions: Path) -> None:
             rows = table if name in MEASURED else table.filter(_of_kind(table, name.startswith("finding")))
             columns = {column: rows[column].to_numpy(zero_copy_only=False) for column in one.columns}
             assert ours == pytest.approx(one.value(columns), abs=1e-6), name
+
+
+def test_our_boxes_are_those_of_an_audit_of_tasks(predictions: Path) -> None:
+    targets, opened = gather_targets(Clinic()), open_predictions(predictions)
+    for rules, names in ((("own",), ("box_miou", "box_miou_pooled", "sentence_map")), ((), ("map", "map@30"))):
+        batches = processed(opened.batches(), lambda _: BoxSettings(nms=0.25))
+        table = measure(batches, targets, Protocol("boxes", rules, names))
+        for name in names:
+            family = next(one for one in FAMILIES.values() if name in one.measures)
+            scorer, one = _scorer(family, opened, targets, Clinic()), find_measure(name)
+            ours = float(scorer.statistic(family.ours(name))(np.ones((1, len(scorer.patients))))[0])
+            columns = {column: table[column].to_numpy(zero_copy_only=False) for column in one.columns}
+            assert ours == pytest.approx(one.value(columns), abs=1e-9), name
 
 
 def _of_kind(table: Any, labels: bool) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -110,7 +110,8 @@ def of_images(rows: Iterable[tuple[Mapping[str, Any], StudyLabels]]) -> list[tup
 class Precision:
     """Average precision of boxes by any convention of its family; each instance has a patient and a finding."""
 
-    def __init__(self, rows: Sequence[tuple[str, str, Detections]]) -> None:
+    def __init__(self, rows: Sequence[tuple[str, str, Detections]], asked: Collection[str] | None = None) -> None:
+        self._asked = asked
         self.patients, self._findings = [one[0] for one in rows], [one[1] for one in rows]
         self._given = [one[2] for one in rows]
         self._targets = np.array([len(one.targets) for one in self._given], np.float64)
@@ -119,14 +120,14 @@ class Precision:
 
     def statistic(self, choice: Choices) -> Statistic:
         """Return the number by a convention, as a function of counts."""
-        how = tuple(choice[axis] for axis in ("boxes", "confidences", "classes", "curve"))
+        how = tuple(choice[axis] for axis in ("boxes", "confidences", "classes", "curve", "known"))
         places = [IOUS.index(one) for one in RANGES.get(choice["iou"], ()) or (float(choice["iou"]),)]
 
         def statistic(counts: Floats) -> Floats:
             found = self._known(*how) if (counts == 1).all() and len(counts) == 1 else self._by_class(counts, *how)
             values = found[..., places].mean(axis=2)  # (classes, rows)
             values = np.nan_to_num(values) if choice["absent"] == "zero" else values
-            often = counts.T if choice["classes"] == "images" else np.ones(values.shape)
+            often = counts.T[self._rows(choice["known"])] if choice["classes"] == "images" else np.ones(values.shape)
             total = (often * ~np.isnan(values)).sum(axis=0)
             return np.where(total > 0, (np.nan_to_num(values) * often).sum(axis=0) / np.maximum(total, 1e-9), np.nan)
 
@@ -136,20 +137,25 @@ class Precision:
         some = [_set(one, boxes, confidences == "scores") for one in self._given]
         return some, match(some, IOUS)
 
-    def _by_class(self, counts: Floats, boxes: str, confidences: str, classes: str, curve: str) -> Floats:
+    def _by_class(self, counts: Floats, boxes: str, confidences: str, classes: str, curve: str, known: str) -> Floats:
         """Return the average precision of each class, (classes, rows, IoU thresholds)."""
         some, matched = self._matched(boxes, confidences)
         own: list[Any] = {"findings": self._findings, "pooled": [""] * len(some)}.get(classes, [*range(len(some))])
         members: dict[Any, list[int]] = {}
-        for place, name in enumerate(own):
-            members.setdefault(name, []).append(place)
+        for place in self._rows(known):
+            members.setdefault(own[place], []).append(place)
         found = []
         for places in members.values():
             targets = self._targets[places]
             one = SortedDetections([some[p].scores for p in places], [matched[p] for p in places], targets)
             drawn = counts[:, places]
             found.append(one.average_precision(drawn) if curve == "101 points" else _precision(one, drawn, curve))
-        return np.stack(found)
+        return np.stack(found) if found else np.full((1, len(counts), len(IOUS)), np.nan)
+
+    def _rows(self, known: str) -> list[int]:
+        """Return the instances that count: all, or those of findings that the model was asked for."""
+        every = range(len(self._findings))
+        return [n for n in every if known == "all" or self._asked is None or self._findings[n] in self._asked]
 
 
 def _precision(one: SortedDetections, counts: Floats, curve: str) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from rightlung.core.errors import check_known
 from rightlung.core.files import folder_lock, plain
 from rightlung.core.progress import Progress, no_progress
 from rightlung.diagnosis.boxes import BoxOverlap, Precision, of_images, of_phrases
-from rightlung.diagnosis.conventions import FAMILIES, MEASURES, Choices, Family
+from rightlung.diagnosis.conventions import FAMILIES, MEASURES, Family
 from rightlung.diagnosis.heatmaps import Heatmaps
 from rightlung.diagnosis.labels import ImageLabels, Texts
 from rightlung.diagnosis.page import make_page
+from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import Targets, gather_targets
 from rightlung.measuring.answered import answered
 from rightlung.measuring.run import ANSWERED
@@ -50,11 +51,6 @@ class Rescored:
     value: float
     estimate: Estimate | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        found: dict[str, Any] = plain(vars(self))
-        return found
-
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -67,7 +63,7 @@ class Diagnosis:
     """Those that reproduce the published number, fewest differences first."""
     nearest: Sequence[Rescored] = ()
     """The nearest, if none reproduces it."""
-    alone: Sequence[Rescored] = field(default_factory=tuple)
+    alone: Sequence[Rescored] = ()
     """Those with a single difference from ours."""
 
     @property
@@ -121,54 +117,47 @@ def diagnose(
             if scorer.patients:
                 every += _rescored(family, measure, scorer, first=not scorers, progress=progress)
                 scorers[family.name] = scorer
-        every = [one for one in every if not np.isnan(one.value)]
+        ours, every = every[:1], [one for one in every if not np.isnan(one.value)]
         if not every:
             raise InputError(f"{opened.path}: has no answers under the condition 'none' with a target for {measure!r}")
-        ours, rest = every[0], sorted(every, key=lambda one: (len(one.says), abs(one.value - value)))
+
+        def sure(some: Sequence[Rescored]) -> list[Rescored]:
+            return [replace(one, estimate=_estimate(one, measure, scorers[one.family], settings)) for one in some]
+
+        rest = sorted(every, key=lambda one: (len(one.says), abs(one.value - value)))
         hits = _fewest([one for one in rest if abs(one.value - value) <= tolerance * (1 + 1e-9)])
-        near = (
-            [] if hits else _fewest(sorted(every, key=lambda one: (abs(one.value - value), len(one.says)))[:SHOWN])[:5]
-        )
-
-        def sure(one: Rescored) -> Rescored:
-            choice = {**FAMILIES[one.family].ours(measure), **one.differences}
-            scorer = scorers[one.family]
-            used = np.ones(len(scorer.patients), bool)
-            found = Estimator(scorer.patients, settings).aggregate(scorer.statistic(choice), used, method="percentile")
-            return Rescored(one.family, one.differences, one.says, one.value, found)
-
+        near = sorted([] if hits else every, key=lambda one: (abs(one.value - value), len(one.says)))[:SHOWN]
         distinct = {round(one.value, 12) for one in every}
         around = sum(abs(one - value) <= AROUND * tolerance for one in distinct)
+        patients = scorers[ours[0].family].patients
         mistakes = coordinate_mistakes(opened, targets, studies) if targets.phrases else []
-        listed = [*map(sure, hits[:SHOWN]), *hits[SHOWN:]]
-        done = Diagnosis(folder, {}, sure(ours), listed, [*map(sure, near)], [one for one in rest if len(one.says) < 2])
-        done.result.update(
-            {
-                "note": NOT_A_MEDICAL_DEVICE,
-                "version": __version__,
-                "predictions": str(opened.path),
-                "model": opened.model,
-                "source": studies.address,
-                "measure": measure,
-                "published": value,
-                "tolerance": tolerance,
-                "instances": len(scorers[ours.family].patients),
-                "patients": len(set(scorers[ours.family].patients)),
-                "tried": len(every),
-                "distinct_values": len(distinct),
-                "expected_by_chance": round(around / AROUND, 2),
-                "families": [FAMILIES[name].title for name in scorers],
-                "ours": done.ours.as_json(),
-                "reproduced_by": [one.as_json() for one in done.found],
-                "nearest": [one.as_json() for one in done.nearest],
-                "one_difference": [one.as_json() for one in done.alone],
-                "warnings": [one.sentence for one in mistakes],
-                "problems": [*targets.problems],
-            }
-        )
-        write_page(make_page(done), folder, html="diagnosis.html", markdown="diagnosis.md", json_name="diagnosis.json",
-            data=done.result)  # fmt: skip
+        result = {
+            "note": NOT_A_MEDICAL_DEVICE, "version": __version__, "model": opened.model,
+            "predictions": str(opened.path), "source": studies.address, "measure": measure,
+            "published": value, "tolerance": tolerance, "instances": len(patients), "patients": len(set(patients)),
+            "tried": len(every), "distinct_values": len(distinct), "expected_by_chance": round(around / AROUND, 2),
+            "families": [FAMILIES[name].title for name in scorers],
+            "warnings": [one.sentence for one in mistakes], "problems": [*targets.problems],
+        }  # fmt: skip
+        done = Diagnosis(
+            folder, result, sure(ours)[0], found=[*sure(hits[:SHOWN]), *hits[SHOWN:]], nearest=sure(_fewest(near)[:5]),
+            alone=[one for one in rest if len(one.says) < 2],
+        )  # fmt: skip
+        listed = {"reproduced_by": done.found, "nearest": done.nearest, "one_difference": done.alone}
+        result |= {"ours": plain(vars(done.ours))}
+        result |= {name: [plain(vars(one)) for one in some] for name, some in listed.items()}
+        write_page(
+            make_page(done), folder, html="diagnosis.html", markdown="diagnosis.md", json_name="diagnosis.json",
+            data=result,
+        )  # fmt: skip
     return done
+
+
+def _estimate(one: Rescored, measure: str, scorer: Any, settings: BootstrapSettings) -> Estimate:
+    """Return the number by a convention with its interval."""
+    statistic = scorer.statistic({**FAMILIES[one.family].ours(measure), **one.differences})
+    used = np.ones(len(scorer.patients), bool)
+    return Estimator(scorer.patients, settings).aggregate(statistic, used)
 
 
 def _targets(predictions: Predictions, source: Source, progress: Progress) -> Targets:
@@ -190,7 +179,9 @@ def _scorer(family: Family, predictions: Predictions, targets: Targets, source: 
         rows = of_phrases(phrases)
         return Precision([(one.patient, ", ".join(one.findings), boxes) for one, boxes in rows])
     if family.name == "detection":
-        return Precision(of_images(_images(predictions, targets)))
+        noted = [names for run in predictions.runs if isinstance(names := run.get("findings"), Sequence)]
+        asked = {canonical_finding(str(name)) for names in noted for name in names}
+        return Precision(of_images(_images(predictions, targets)), asked if noted else None)
     if family.name == "image-labels":
         return ImageLabels(_images(predictions, targets))
     if family.name in ("text-labels", "words"):
@@ -232,8 +223,9 @@ def _rescored(family: Family, measure: str, scorer: Any, first: bool, progress: 
 
 def _fewest(found: Sequence[Rescored]) -> list[Rescored]:
     """Return those of which no part of the differences gives the same."""
-    kept: list[tuple[str, Choices, Rescored]] = []
+    kept: list[Rescored] = []
     for one in found:
-        if not any(name == one.family and set(few.items()) <= set(one.differences.items()) for name, few, _ in kept):
-            kept.append((one.family, one.differences, one))
-    return [one for _, _, one in kept]
+        parts = (few for few in kept if few.family == one.family)
+        if not any(few.differences.items() <= one.differences.items() for few in parts):
+            kept.append(one)
+    return kept
