@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rightlung.core.checks import check_number
 from rightlung.core.errors import InputError, check_known
@@ -70,4 +71,9 @@ class Settings:
 
     def wants(self, *names: str) -> bool:
         """Whether any of these measures is requested; ``iou@`` stands for IoU at any share."""
-        return any(metric.startswith(names) for metric in self.metrics)
+        return _wanted(self.metrics, names)
+
+
+@lru_cache(maxsize=256)  # asked for every map
+def _wanted(metrics: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    return any(metric.startswith(names) for metric in metrics)
