@@ -58,9 +58,9 @@ def begin(visit: Visit, images: int = 2, truth: bool = True) -> Page:
     return page
 
 
-def rate(page: Page, keys: str, then: str) -> None:
+def rate(page: Page, keys: str, then: str, first: str = "recall") -> None:
     """Answer the three questions with the keyboard, save, and wait for what comes next."""
-    page.locator(".questions fieldset.current[data-name=recall]").wait_for()
+    page.locator(f".questions fieldset.current[data-name={first}]").wait_for()
     for key in keys:
         page.keyboard.press(key)
     page.keyboard.press("Enter")
@@ -104,7 +104,13 @@ def test_judging_from_the_first_image_to_the_table(visit: Visit, service: Servic
     page.get_by_label("Prompt of your own").fill("left rib fracture")
     page.get_by_role("button", name="Use my own").click()
     page.locator(".questions").wait_for()
-    rate(page, "222", MAP_B)
+    page.keyboard.press("2")
+    page.keyboard.press("2")
+    page.locator(".chips button", has_text="Map B").click()
+    page.locator(MAP_B).wait_for()
+    page.locator(".chips button", has_text="Map A").click()
+    expect(page.locator(".questions input:checked")).to_have_count(2)  # what was begun is still there
+    rate(page, "2", MAP_B, "intuitiveness")
     rate(page, "333", ".saved:text('Saved.')")
     rows = table(service)
     assert sorted(ratings(service)) == ["123", "222", "333", "514"]

@@ -10,6 +10,7 @@ import { questionForm } from "./questions.js";
 import { room } from "./room.js";
 
 const state = { id: null, study: null, items: [], item: null, maps: null, alias: null, ratings: {}, truth: false };
+const drafts = new Map(); // ratings that were begun and not saved, by item and heatmap
 let panel = null;
 let turn = 0;
 
@@ -89,10 +90,13 @@ async function openMaps(alias) {
   for (const { entry } of waitingHere()) item.answers[entry.about.alias] = { ...entry.body, waiting: true };
   state.alias = alias ?? item.aliases.find((name) => !item.answers[name]) ?? item.aliases[0];
   const { version, waiting, key, ...ratings } = item.answers[state.alias] ?? {};
-  state.ratings = { ...ratings, answers: { ...ratings.answers } };
+  state.ratings = drafts.get(draft()) ?? { ...ratings, answers: { ...ratings.answers } };
+  drafts.set(draft(), state.ratings);
   showQuestions();
+  panel.scrollTop = 0;
 }
 
+const draft = () => `${state.item.id} ${state.alias}`;
 const waitingHere = () => outbox.waiting.filter(({ about }) => about.item === state.item.id).map((entry) => ({ entry }));
 
 function showQuestions() {
@@ -136,6 +140,7 @@ function save() {
   const body = { recall: ratings.recall, precision: ratings.precision, intuitiveness: ratings.intuitiveness, comment: ratings.comment ?? "", answers: ratings.answers ?? {},
     version: item.answers[alias]?.version ?? null };
   item.answers[alias] = { ...body, waiting: true };
+  drafts.delete(draft());
   outbox.put("PUT", path(item.id, `/answers/${encodeURIComponent(alias)}`), body, { kind: "answer", item: item.id, alias });
   const open = item.aliases.find((name) => !item.answers[name]);
   if (open) return openMaps(open);
@@ -157,6 +162,7 @@ async function undo() {
   await openItem(back.item, back.alias);
   const { key, version, saved_at: at, ...ratings } = back.answer;
   state.ratings = { ...ratings, answers: { ...ratings.answers } };
+  drafts.set(draft(), state.ratings);
   state.item.answers[back.alias] = null;
   showQuestions();
   announce("The last answer was taken back.");
