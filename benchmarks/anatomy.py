@@ -3,7 +3,7 @@
     python benchmarks/anatomy.py anatomy --nih 'manifest:/data/nih.tar?split=boxes'
 
 Baselines never look at the image: the mean box of a region over 400 training phantoms, and for real hearts also the
-mean of the boxes of other patients. Intervals (95 %) resample patients. ``--sheet`` draws random outlines.
+mean of the boxes of other patients. Intervals (95 %) resample patients. ``--sheet`` draws outlines.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -98,56 +99,68 @@ def on_phantoms(model: AnatomyModel) -> None:
     )
 
 
-def on_boxes(model: AnatomyModel, address: str) -> None:
-    """Print how the heart fits radiologists' cardiomegaly boxes, and where boxed findings lie."""
-    studies = [study for study in open_source(address) if any(phrase.boxes for phrase in study.phrases)]
-    readings = model.read([study.image for study in studies])
-    blind = mean_boxes(open_source(TRAINING))[HEART]
-    rows, owners = [], []
-    found: dict[str, list[tuple[float, ...]]] = {}
-    patients: dict[str, list[object]] = {}
-    hearts = [
-        (study.patient, box.as_tuple())
-        for study in studies
+def across(box: Box) -> Box:
+    """Return a box from the top to the bottom of the image: only its sides count."""
+    return Box(box.x0, 0.0, box.x1, 1.0)
+
+
+def on_hearts(studies: Sequence[Study], readings: Sequence[AnatomyReading], blind: Box) -> None:
+    """Print how the heart fits the boxes of cardiomegaly, beside two hearts that never look at the image."""
+    pairs = [
+        (study.patient, reading, box)
+        for study, reading in zip(studies, readings, strict=True)
         for phrase in study.phrases
         for box in phrase.boxes
         if "cardiomegaly" in map(canonical_finding, phrase.findings)
     ]
+    rows = []
+    for patient, reading, box in pairs:
+        others = [other.as_tuple() for owner, _, other in pairs if owner != patient]
+        own = reading.regions[HEART].box if HEART in reading.regions else blind
+        guesses = (own, blind, Box(*np.mean(others, axis=0).tolist()))
+        rows.append([one.iou(box) for one in guesses] + [across(one).iou(across(box)) for one in guesses])
+    table, patients = np.array(rows), [patient for patient, *_ in pairs]
+    print(f"heart region and the {len(table)} boxes of cardiomegaly\n")
+    print("| IoU | model | mean phantom heart, blind | mean box of other patients, blind | model less the latter |")
+    print("| --- | --- | --- | --- | --- |")
+    for name, first in (("of the boxes", 0), ("of their horizontal extents", 3)):
+        cells = [stated(table[:, first + column], patients) for column in range(3)]
+        print(f"| {name} | {' | '.join(cells)} | {stated(table[:, first] - table[:, first + 2], patients)} |")
+    corners = np.array([[one.as_tuple() for one in (reading.regions[HEART].box, box)] for _, reading, box in pairs
+                        if HEART in reading.regions])  # fmt: skip
+    for name, values in (("left", corners[..., 0]), ("top", corners[..., 1]), ("right", corners[..., 2]),
+                         ("bottom", corners[..., 3]), ("width", corners[..., 2] - corners[..., 0])):  # fmt: skip
+        correlation, bias = np.corrcoef(values.T)[0, 1], (values[:, 0] - values[:, 1]).mean()
+        print(f"{name}: correlation of model and radiologist {correlation:.2f}, mean difference {bias:+.3f}")
+
+
+def on_findings(studies: Sequence[Study], readings: Sequence[AnatomyReading], sides: Sequence[Box]) -> None:
+    """Print how many boxed findings of the lungs have their centre in a lung."""
+
+    def holds(boxes: Iterable[Box], x: float, y: float) -> float:
+        return float(any(one.x0 <= x <= one.x1 and one.y0 <= y <= one.y1 for one in boxes))
+
+    found: dict[str, list[tuple[float, ...]]] = {}
+    patients: dict[str, list[object]] = {}
     for study, reading in zip(studies, readings, strict=True):
         lungs = reading.structures["right lung"].union(reading.structures["left lung"])
-        around = [one.box for name, one in reading.regions.items() if name in ("right lung", "left lung")]
-        others = [corners for patient, corners in hearts if patient != study.patient]
+        around = [reading.regions[name].box for name in ("right lung", "left lung") if name in reading.regions]
         for phrase in study.phrases:
-            names = {canonical_finding(name) for name in phrase.findings}
-            for box in phrase.boxes:
-                x, y = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
-                if "cardiomegaly" in names:
-                    mean = Box(*np.mean(others, axis=0).tolist())
-                    rows.append((iou_or_nothing(reading, HEART, box), blind.iou(box), mean.iou(box)))
-                    owners.append(study.patient)
-                for name in names & set(INSIDE):
-                    height, width = lungs.size
-                    inside = float(lungs.pixels[min(int(y * height), height - 1), min(int(x * width), width - 1)])
-                    boxed = float(any(one.x0 <= x <= one.x1 and one.y0 <= y <= one.y1 for one in around))
-                    found.setdefault(name, []).append((inside, boxed, lungs.area))
+            for name in {canonical_finding(name) for name in phrase.findings} & set(INSIDE):
+                for box in phrase.boxes:
+                    x, y = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
+                    inside = float(lungs.pixels[int(y * lungs.size[0]), int(x * lungs.size[1])])
+                    found.setdefault(name, []).append((inside, holds(around, x, y), holds(sides, x, y), lungs.area))
                     patients.setdefault(name, []).append(study.patient)
-    if not rows:
-        print(f"\n{address}: no boxes of cardiomegaly")
-        return
-    table = np.array(rows)
-    fit, phantom, average = (stated(table[:, column], owners) for column in range(3))
-    print(f"\n{address}\n\nHeart region and the {len(table)} cardiomegaly boxes, IoU: {fit}")
-    print(f"blind: the mean phantom heart {phantom}; the mean box of other patients {average}")
-    print(f"difference to the latter: {stated(table[:, 0] - table[:, 2], owners)}")
-    print("\n| boxed finding | boxes | centre in a lung's outline | in a lung's box | lungs' share of the image |")
-    print("| --- | ---: | --- | --- | ---: |")
-    everything = np.concatenate([np.array(one) for one in found.values()])
-    of_all = [patient for own in patients.values() for patient in own]
-    for name, values in [*found.items(), ("all", everything)]:
-        own, kept = np.array(values), of_all if name == "all" else patients[name]
-        print(
-            f"| {name} | {len(own)} | {stated(own[:, 0], kept)} | {stated(own[:, 1], kept)} | {own[:, 2].mean():.2f} |"
-        )
+    print(
+        "\n| boxed finding | boxes | centre in a lung's outline | in its box | in a mean lung's, blind | lungs' area |"
+    )
+    print("| --- | ---: | --- | --- | --- | ---: |")
+    found["all"], patients["all"] = [*chain(*found.values())], [*chain(*patients.values())]
+    for name, values in found.items():
+        own = np.array(values)
+        cells = [stated(own[:, column], patients[name]) for column in range(3)]
+        print(f"| {name} | {len(own)} | {' | '.join(cells)} | {own[:, 3].mean():.2f} |")
 
 
 def mirrored(model: AnatomyModel, address: str, count: int) -> None:
@@ -168,10 +181,10 @@ def mirrored(model: AnatomyModel, address: str, count: int) -> None:
 
 
 def sheet(model: AnatomyModel, address: str, count: int, out: Path) -> None:
-    """Draw outlines of random studies on one sheet; it shows images of the source."""
+    """Draw outlines of evenly spaced studies on one sheet; it shows images of the source."""
     source = open_source(address)
     pictures = []
-    for position in random.Random(1).sample(range(len(source)), min(count, len(source))):
+    for position in range(0, len(source), max(1, len(source) // count))[:count]:
         image = source[position].image
         shown = [
             mask for name, mask in model.structures([image])[0].items() if "zone" not in name and "clav" not in name
@@ -185,6 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--nih", help="source with radiologists' boxes")
+    parser.add_argument("--real", action="store_true", help="leave out the phantoms")
     parser.add_argument("--sheet", nargs=2, metavar=("SOURCE", "PNG"))
     parser.add_argument("--count", type=int, default=60)
     args = parser.parse_args()
@@ -194,10 +208,15 @@ def main() -> None:
         sheet(model, args.sheet[0], args.count, Path(args.sheet[1]))
         return
     print(f"regions below a confidence of {LEAST_CONFIDENCE} are left out of sources; here all of them count")
-    on_phantoms(model)
-    mirrored(model, HELD_OUT, 40)
+    if not args.real:
+        on_phantoms(model)
+        mirrored(model, HELD_OUT, 40)
     if args.nih:
-        on_boxes(model, args.nih)
+        studies = [study for study in open_source(args.nih) if any(phrase.boxes for phrase in study.phrases)]
+        readings, means = model.read([study.image for study in studies]), mean_boxes(open_source(TRAINING))
+        print(f"\n{args.nih}: ", end="")
+        on_hearts(studies, readings, means[HEART])
+        on_findings(studies, readings, [means["right lung"], means["left lung"]])
         mirrored(model, args.nih, 40)
 
 

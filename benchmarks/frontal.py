@@ -2,9 +2,10 @@
 
     python benchmarks/frontal.py 'manifest:/data/nih.tar?split=val' 'manifest:/data/openi.tar' --count 800
 
-Each source, and phantom studies, are shown as they are, turned, mirrored, inverted, as thumbnails and cropped to one
-lung. Images that are no chest radiographs are made on the spot: noise, gradients, text, shapes, clouds, photographs (of
-scikit-learn and matplotlib) and other kinds of DICOM images (of pydicom). Prints how often each kind is said.
+Each source, and phantom studies, are shown as they are, turned, mirrored, inverted, as thumbnails, cropped to one
+lung, and with an arrow. Images that are no chest radiographs are made on the spot: noise, gradients, text, shapes,
+clouds, photographs (of scikit-learn and matplotlib) and other kinds of DICOM images (of pydicom). Prints how often each
+kind is said.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ CHANGES: dict[str, Callable[[Image], Image]] = {
     "inverted": lambda image: 1 - image,
     "64 pixels": lambda image: _small(image, 64),
     "one lung only": lambda image: image[:, : image.shape[1] // 2],
-    "in 12 of 16 bits": lambda image: image * np.float32(4095 / 65535),
+    "with a burned-in arrow and text": lambda image: _marked(image),
 }
 
 
@@ -48,6 +49,17 @@ def _small(image: Image, side: int) -> Image:
     picture = Pillow.fromarray((image * 255).astype(np.uint8))
     picture.thumbnail((10 * side, side))
     return _scaled(np.asarray(picture, dtype=np.float64), 255.0)
+
+
+def _marked(image: Image) -> Image:
+    """Draw an arrow into the lung and a white label over a corner, as on teaching files."""
+    picture = Pillow.fromarray((image * 255).astype(np.uint8))
+    pen, (height, width) = ImageDraw.Draw(picture), image.shape
+    pen.line((0.05 * width, 0.3 * height, 0.28 * width, 0.42 * height), 255, max(2, width // 60))
+    pen.polygon([(int(x * width), int(y * height)) for x, y in ((0.31, 0.44), (0.25, 0.45), (0.28, 0.38))], 255)
+    pen.rectangle((0.55 * width, 0.02 * height, 0.98 * width, 0.12 * height), 255)
+    pen.text((0.57 * width, 0.03 * height), "CASE 12: AP ERECT", 0, font(max(8, height // 18)))
+    return _scaled(np.asarray(picture), 255.0)
 
 
 def _scaled(values: NDArray[Any], top: float | None = None) -> Image:

@@ -80,6 +80,11 @@ def test_every_phantom_passes(source: str) -> None:
     assert [study.id for study in open_source(source) if why_implausible(study.image)] == []
 
 
+def test_twelve_bits_in_sixteen_are_said_to_be_that(phantom: NDArray[np.float32]) -> None:
+    reason = why_implausible(phantom * np.float32(4095 / 65535)) or ""
+    assert "as of 12 bits stored in 16: scale it to the whole range" in reason
+
+
 def test_a_faint_a_dark_and_a_bordered_radiograph_pass(phantom: NDArray[np.float32]) -> None:
     bordered = np.zeros((512, 400), np.float32)
     bordered[100:356, 72:328] = phantom  # 68 % of it is black

@@ -19,6 +19,8 @@ LARGEST_RATIO = 3.0
 """Longer side by shorter side; real images: up to 1.4."""
 LEAST_RANGE = 0.05
 """Difference between the 1st and the 99th percentile; real images: 0.35 and more."""
+TWELVE_OF_SIXTEEN = 4096 / 65535
+"""The largest value of 12 bits that were stored in 16 without scaling."""
 MOST_ROUGH = 0.35
 """Mean squared difference of neighbouring pixels by twice the variance; noise: 1, real images: up to 0.08."""
 FEWEST_GREYS, MOST_OF_IT = 16, 0.9
@@ -49,6 +51,8 @@ def why_implausible(image: Image) -> str | None:
         return f"it is too long and narrow ({width:,} x {height:,} pixels)"
     sample = image[:: max(1, height // _SAMPLE), :: max(1, width // _SAMPLE)]
     low, high = np.quantile(sample, [0.01, 0.99])
+    if high - low > 0.1 * LEAST_RANGE and image.max() <= TWELVE_OF_SIXTEEN:
+        return f"its brightness is {image.max():.3f} at most, as of 12 bits stored in 16: scale it to the whole range"
     if high - low < LEAST_RANGE:
         return f"it is blank (98 % of its pixels have a brightness from {low:.2f} to {high:.2f})"
     for axis, across in enumerate(("from left to right", "from top to bottom")):

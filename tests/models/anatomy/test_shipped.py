@@ -16,6 +16,8 @@ from rightlung.models.anatomy.frontal import REFUSED, check, decide, shipped_mod
 from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.studies import open_source
+from rightlung.studies.check import check_source
+from rightlung.studies.checks.orientation import look
 from rightlung.studies.sources import RegionSource
 from tests.models.anatomy.boxes import box_iou
 
@@ -118,3 +120,14 @@ def test_a_source_gets_regions_and_a_study_without_anatomy_is_named_and_left_out
         open_source(f"{address}?regions=anatmy")
     with pytest.raises(InputError, match="model 'starter' cannot find regions"):
         open_source(f"{address}?regions=starter")
+
+
+def test_the_data_check_finds_what_its_template_alone_takes_for_a_possible_radiograph(tmp_path: Path) -> None:
+    pattern = (0.5 + 0.25 * np.sin(12 * COLUMNS) + 0.25 * np.cos(4 * ROWS)).astype(np.float32)
+    seen = look(pattern)
+    assert seen is not None
+    assert (seen.likeness > 3.5 or seen.resemblance > 0.12, seen.is_turned) == (True, False)
+    phantoms = {study.id: study.image for study in make_studies(default_config(), 78, range(14), 128)}
+    result = check_source(written(tmp_path / "mine", phantoms | {"pattern": pattern}))
+    odd = [issue.place.study for issue in result.findings if issue.check == "odd-image"]
+    assert odd == ["pattern"]

@@ -109,13 +109,14 @@ def evidence(image: Image) -> dict[str, float]:
 def decide(found: Mapping[str, float]) -> Kind:
     """Return what an image shows from its `evidence`."""
     known = found["likeness"] >= SURE_LIKENESS and found["resemblance"] >= SURE_RESEMBLANCE
-    if found["upright"] >= 0.5:
+    turned = bool(found["sure inverted"] or found["sure turned"])
+    if found["upright"] >= 0.5 and not turned:
         unlike = found["resemblance"] < LEAST_RESEMBLANCE
         if found["confidence"] >= (LIKELY if known else SURE) and not unlike:
             return "mirrored" if found["mirror"] >= SURE_MIRROR else "frontal"
         return "not-a-chest" if unlike and found["confidence"] < DOUBTFUL else "uncertain"
-    if known and found["turn"] == 0:
-        return "uncertain"
+    if (known and found["turn"] == 0) or (found["upright"] >= 0.5 and found["confidence"] >= SURE):
+        return "uncertain"  # the two disagree
     if found["sure inverted"] or (known and found["inverted"] >= 0.5):
         return "inverted"
     if known and (found["sure turned"] or found["on its side"] + found["upside down"] >= 0.5):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from importlib import import_module
 from itertools import product
 from typing import NamedTuple
 
@@ -159,7 +160,8 @@ class ImageChecks:
             return
         share, edge = _one_grey(image)
         height, width = image.shape
-        if seen.likeness < _ODD_LIKENESS and seen.resemblance < _ODD_RESEMBLANCE:
+        unlike = seen.likeness < _ODD_LIKENESS and seen.resemblance < _ODD_RESEMBLANCE
+        if unlike or (not seen.is_radiograph and _anatomy_disagrees(image)):
             message = "the image does not look like a frontal chest radiograph, unlike nearly all others here"
         elif share >= _HALF:
             message = f"{share:.0%} of the image, from the {edge}, is one grey: half of it may be missing"
@@ -222,3 +224,9 @@ def _one_grey(image: Image) -> tuple[float, str]:
         varied = np.flatnonzero((np.abs(lines - float(lines[0].mean())) > _SAME_GREY).any(axis=1))
         found.append((float(varied[0] if len(varied) else len(lines)) / len(lines), edge))
     return max(found)
+
+
+def _anatomy_disagrees(image: Image) -> bool:
+    """Whether the anatomy model, too, finds no chest; asked only where the template is in doubt, as it takes longer."""
+    check = import_module("rightlung.models.anatomy.frontal").check  # by name, because models read studies, too
+    return bool(check(image).kind == "not-a-chest")
