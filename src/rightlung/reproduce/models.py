@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rightlung.measuring import measure, write_instances
 from rightlung.models.base import BlindGrounder, Grounder, RegionGrounder
 from rightlung.models.folder import weights_digest
 from rightlung.models.registry import load
-from rightlung.predictions import open_predictions
+from rightlung.predictions import Batch, open_predictions
 from rightlung.reproduce.examples import keep_examples
 from rightlung.reproduce.plan import Plan
 from rightlung.reproduce.prepared import PreparedStudies, fit_priors
@@ -44,10 +44,12 @@ def measure_model(
 
     if plan.paper.prepare_model is not None:
         plan.paper.prepare_model(model)
-    if isinstance(model, BlindGrounder):
+    batches: Iterable[Batch]
+    if not prepared.targets.phrases:  # a source without outlines: what `ask_more` asks is measured
+        batches, examples, counts = (), dict[str, Any](), {"errors": 0}
+    elif isinstance(model, BlindGrounder):
         batches = answers(model, prepared.source, conditions, batch_size=BATCH_SIZE, boxes=None, progress=tell)
-        examples: dict[str, Any] = {}
-        counts = {"errors": 0}
+        examples, counts = {}, {"errors": 0}
     else:
         out = plan.predictions(slug)
         summary = ask(
@@ -103,7 +105,8 @@ def is_comparable(model: object) -> bool:
 def measure_baselines(plan: Plan, prepared: PreparedStudies, progress: Progress, say: Say) -> None:
     """Measure the image-blind priors and, with ``--quick``, the models of the sanity checks."""
     rows = dict(fit_priors(prepared))
-    if plan.quick:
+    known = plan.quick and bool(prepared.targets.phrases)
+    if known:
         rows |= known_models(prepared)
     for order, (slug, (name, note, model)) in enumerate(rows.items()):
         if not is_measured(plan.measures(slug), prepared):
@@ -112,7 +115,7 @@ def measure_baselines(plan: Plan, prepared: PreparedStudies, progress: Progress,
                 "order": 1000 + order, "note": note, "training": None, "weights": None,
             }  # fmt: skip
             measure_model(plan, prepared, model, about, progress, more=False)
-    if plan.quick:
+    if known:
         for sentence in check_sanity(plan.out, plan.paper, synthetic=plan.source is None):
             say(sentence)
 

@@ -34,7 +34,9 @@ class PreparedStudies:
             open_source(source), out / FOLDER, protocol, limit=limit,
             progress=lambda done, total: progress("preparing studies", done, total),
         )  # fmt: skip
-        if not targets.phrases:
+        if not targets.phrases and not (
+            "image" in protocol.queries and any(one.report for one in targets.labels.values())
+        ):
             reasons = "; ".join(f"{reason}: {count:,}" for reason, count in targets.left_out.items())
             raise InputError(f"{source} has no phrase to measure ({reasons})")
         return cls(kept, targets, protocol.applied_to(targets))

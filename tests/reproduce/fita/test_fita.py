@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import pyarrow as pa
 import pytest
 
@@ -18,6 +19,7 @@ from rightlung.reproduce.plan import Plan, recipes_of
 from rightlung.reproduce.published import Subject, published_in
 from rightlung.studies import open_source
 from rightlung.training.loop import Hardware
+from tests.studies.readers.test_mimic import LABELS, METADATA
 
 SCENE = {
     "labels": ["Cardiomegaly", "Pleural Effusion"],
@@ -122,3 +124,41 @@ def test_the_papers_tables_are_printed_with_their_contradiction() -> None:
     kiut = Subject("kiut", "ce_r2gen_f1", "mimic", "reports")
     assert [published.find(kiut, table).printed for table in ("1", "2")] == [".321", ".262"]  # type: ignore[union-attr]
     assert sum(subject.measure == "rouge_l" for subject in published.values) == 14
+
+
+def mimic_tree(root: Path, patients: int = 12) -> None:
+    """Write a MIMIC-CXR-JPG tree of drawn patients with the published names and columns."""
+    images = {study.id: study for study in open_source(f"phantom?count={patients}&size=64&seed=3")}
+    rows, splits, labels = [], [], []
+    for number, study in enumerate(images.values()):
+        patient, exam, dicom = 10_000_000 + number, 50_000_000 + number, f"{number:08d}-00000000"
+        folder = root / "files" / "p10" / f"p{patient}" / f"s{exam}"
+        folder.mkdir(parents=True)
+        PIL.Image.fromarray((study.image * 255).astype(np.uint8)).save(folder / f"{dicom}.jpg")
+        assert study.report is not None
+        folder.with_suffix(".txt").write_text(f"FINDINGS: {' '.join(one.text for one in study.phrases)}\n")
+        rows.append(f"{dicom},{patient},{exam},CHEST,PA,64,64,21800506,213014.531,CHEST,postero-anterior,Erect")
+        splits.append(f"{dicom},{exam},{patient},{'test' if number % 3 == 0 else 'train'}")
+        labels.append(f"{patient},{exam},,{number % 2},,,,,,,,,,,,")
+    for name, header, lines in (
+        ("metadata", METADATA, rows),
+        ("split", "dicom_id,study_id,subject_id,split", splits),
+        ("chexpert", LABELS, labels),
+    ):
+        (root / f"mimic-cxr-2.0.0-{name}.csv").write_text("\n".join([header, *lines]) + "\n")
+
+
+def test_the_ablation_runs_on_a_mimic_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr("rightlung.models.blind.reports.SENTENCES", 10)
+    root = tmp_path / "mimic"
+    mimic_tree(root)
+    train, test = (f"mimic:{root}?split={split}&report=findings" for split in ("train", "test"))
+    plan = Plan(
+        "fita", tmp_path / "out", source=test, train=train, validation=train, only=("fita",), pixels=32, quick=True,
+        hardware=Hardware(accelerator="cpu"),
+    )  # fmt: skip
+    assert not reproduce(plan).left_out
+    page = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
+    assert "Table 1: from a transformer to FITA" in page
+    assert "Omissions and hallucinations" not in page  # only synthetic studies have a scene

@@ -16,7 +16,7 @@ from rightlung.results.measured import Measured
 
 PROTOCOL = Protocol(
     "fita", ("exact",), ("auroc", "average_precision", "pointing"), pixels=112,
-    conditions=("none",), decimals=5, queries=("image",),
+    conditions=("none",), decimals=5, queries=("image", "region"),  # so that studies without a phrase are kept, too
 )  # fmt: skip
 
 
