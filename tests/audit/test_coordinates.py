@@ -75,7 +75,7 @@ def written(path: Path, rows: Sequence[Prediction]) -> Predictions:
 
 
 def looked_at(path: Path, source: Source, rows: Sequence[Prediction]) -> list[Found]:
-    return coordinate_mistakes(written(path, rows), gather_targets(source), source)
+    return coordinate_mistakes(written(path, rows).batches(), gather_targets(source), source)
 
 
 PLANTED: dict[str, Callable[[Where], Where]] = {
@@ -148,12 +148,7 @@ def test_no_alarm_for_the_location_prior_on_phantoms() -> None:
     maps = prior.ground_blind(asked, [one.patient for one in phrases])
     rows = zip(phrases, maps, strict=True)
     batch = Batch.of([Prediction(one.study, one.query, "none", Query(one.text), found) for one, found in rows])
-
-    class InMemory:
-        def batches(self) -> list[Batch]:
-            return [batch]
-
-    assert coordinate_mistakes(InMemory(), targets, source) == []  # type: ignore[arg-type]
+    assert coordinate_mistakes([batch], targets, source) == []
 
 
 def test_too_few_patients_are_not_judged(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ can fit better by chance wherever it is moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from rightlung.core import Box, InputError
 from rightlung.measuring import Targets
 from rightlung.measuring.answered import Answered, answered, reduced
 from rightlung.measuring.maps import AnswerMap, to_pixels
-from rightlung.predictions import Predictions
+from rightlung.predictions import Batch
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Estimator, Floats
 from rightlung.scoring.localisation import score
@@ -84,9 +84,9 @@ _ALWAYS = (
 )
 
 
-def coordinate_mistakes(predictions: Predictions, targets: Targets, source: Source | None = None) -> list[Found]:
+def coordinate_mistakes(batches: Iterable[Batch], targets: Targets, source: Source | None = None) -> list[Found]:
     """Return the mistakes that scores reveal: at most one for heatmaps and one for boxes."""
-    sample = [*answered(predictions.batches(), targets, MOST)]
+    sample = [*answered(batches, targets, MOST)]
     found: list[Found] = []
     for where in ("heatmaps", "boxes"):
         some = [replace(one, answer=part) for one in sample if (part := _part(one.answer, where)) is not None]

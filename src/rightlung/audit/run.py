@@ -136,7 +136,7 @@ def audit(
         table = work.measure(targets, protocol, known, progress)
         _check_some_answer(opened, table)
         warnings = asked_warnings(rows_in_pieces(table, COLUMNS))
-        warnings += [one.sentence for one in coordinate_mistakes(opened, work.sample(), studies)]
+        warnings += [one.sentence for one in coordinate_mistakes(work.blocks[0].batches(), work.sample(), studies)]
         progress("computing intervals", 0, 1)
         whole = Measured.of(tables_of(table), complete=False)
         tested = run_batteries(batteries, whole, opened, table, settings)
@@ -157,7 +157,7 @@ def audit(
         progress("writing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)
         drawn = galleries(table, opened, studies, known, cases)
-        appendix = strata(measured, sampled(opened, work.sample(), known), settings)
+        appendix = strata(measured, sampled(work.blocks[0].batches(), work.sample(), known), settings)
         result["strata"] = appendix.as_json()
         shown = gate_sections(gates, gate_case(table, opened, studies, protocol.seed) if cases else ())
         page = make_page(

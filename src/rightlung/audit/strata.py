@@ -6,7 +6,7 @@ Strata use every phrase. Curves use a sample of the answers, whose maps are look
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -22,7 +22,7 @@ from rightlung.measuring.curves import RECALLS, THRESHOLDS, TOLERANCES, curves
 from rightlung.measuring.maps import AnswerMap
 from rightlung.measuring.readers import agreement
 from rightlung.models.blind.prior import LocationPrior, fold_of
-from rightlung.predictions import Predictions
+from rightlung.predictions import Batch
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Estimator, Flags, Floats
 from rightlung.results.groups import HEADLINE
@@ -67,9 +67,9 @@ class Strata:
         return found | {"places": {name: list(places) for name, places in AT.items()}, "fixed": FIXED}
 
 
-def sampled(predictions: Predictions, targets: Targets, prior: LocationPrior | None) -> dict[str, list[Answered]]:
+def sampled(batches: Iterable[Batch], targets: Targets, prior: LocationPrior | None) -> dict[str, list[Answered]]:
     """Return the first answers of the model, and the prior's to the same words."""
-    found = {"model": [*answered(predictions.batches(), targets, MOST)]}
+    found = {"model": [*answered(batches, targets, MOST)]}
     if prior is not None:
         own = [one.phrase for one in found["model"]]
         words = [Phrase(one.text, findings=dict.fromkeys(one.findings, Polarity.POSITIVE)) for one in own]

@@ -15,6 +15,7 @@ from rightlung.core.resampling import resampling_matrix
 from rightlung.diagnosis.conventions import Choices
 from rightlung.diagnosis.means import Floats, Groups, Statistic, pooled
 from rightlung.measuring.answered import Answered
+from rightlung.measuring.curves import peak_distances
 from rightlung.measuring.maps import to_pixels
 from rightlung.scoring.localisation import score
 from rightlung.scoring.localisation.measures import Normalisation, can_normalise, levels_of
@@ -165,13 +166,11 @@ def _otsu(pixels: Any, lowest: float, highest: float) -> float:
 
 def _peaks(pixels: Any, mask: Any) -> dict[Any, float]:
     """Return whether the peak hits, by ties, tolerance and target."""
-    from scipy.spatial import cKDTree
-
     rows, columns = np.nonzero(pixels == pixels.max())
     places, inside = np.stack([rows, columns], axis=1), np.argwhere(mask)
     low, high = inside.min(axis=0), inside.max(axis=0)
     distances = {
-        "mask": cKDTree(inside).query(places)[0],
+        "mask": peak_distances(pixels, mask),
         "box": np.hypot(*np.maximum(np.maximum(low - places, places - high), 0).T),
     }
     found: dict[Any, float] = {("constant",): float(pixels.min() == pixels.max())}

@@ -130,7 +130,7 @@ def diagnose(
         distinct = {round(one.value, 12) for one in every}
         around = sum(abs(one - value) <= AROUND * tolerance for one in distinct)
         patients = scorers[ours[0].family].patients
-        mistakes = coordinate_mistakes(opened, targets, studies) if targets.phrases else []
+        mistakes = coordinate_mistakes(opened.batches(), targets, studies) if targets.phrases else []
         result = {
             "note": NOT_A_MEDICAL_DEVICE, "version": __version__, "model": opened.model,
             "predictions": str(opened.path), "source": studies.address, "measure": measure,
