@@ -9,7 +9,7 @@ from rightlung.audit.signs import sign_sentences
 from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Mark, MarkedSentence, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
-from rightlung.pages.numbers import NONE, estimate_cell, span
+from rightlung.pages.numbers import estimate_cell, span
 from rightlung.results.gates import ALL, ELSEWHERE, IGNORES, NOT_ASKED, NOT_TOLD, SELECTIVE, UNSTABLE, GateResult
 from rightlung.results.groups import FEW_PATIENTS
 
@@ -108,7 +108,6 @@ def gate_parts(gates: Gates, slug: str = "gates") -> Iterator[Table | Figure]:
     for name, some in (("twins", [ALL]), ("twins-findings", [name for name in gates.twins if name != ALL])):
         if any(finding in gates.twins for finding in some):
             yield _twin_table(gates, f"{slug}-{name}", some)
-    yield _numbers(enough, slug)
 
 
 def _overview(one: GateResult, slug: str) -> Figure:
@@ -197,18 +196,3 @@ def _twin_table(gates: Gates, name: str, findings: Sequence[str]) -> Table:
     )
     title = "Causal effect of a finding" + ("" if findings == [ALL] else ", by finding")
     return Table(name, title, caption, columns, rows, folded=findings != [ALL])
-
-
-def _numbers(shown: Sequence[GateResult], slug: str) -> Table:
-    numbers = ("patients", "change of the answer", "change of the response")
-    columns = [Column("finding", "text"), Column("condition", "text"), *map(Column, numbers), Column("outcome", "text")]
-    rows = []
-    for one in shown:
-        for name in dict.fromkeys((*one.effects, *one.changes)):
-            effect, change = one.effects.get(name), one.changes.get(name)
-            patients = max(some.patients for some in (effect, change) if some is not None)
-            first = [Cell(one.name), Cell(GATE_TITLES.get(name, name)), Cell(f"{patients:,}")]
-            outcome = Cell(NONE if effect is None else effect.verdict)
-            rows.append([*first, estimate_cell(change), estimate_cell(effect, signed=True), outcome])
-    caption = "Paired with the unchanged question. Outcomes are those of the change of the response."
-    return Table(f"{slug}-numbers", "Every gate of every finding", caption, columns, rows, folded=True)
