@@ -31,6 +31,7 @@ from rightlung.core.files import read_json, write_whole
 from rightlung.core.progress import Progress
 from rightlung.lexicon.wordkeys import word_key
 from rightlung.measuring import Protocol, Targets, gather_targets, measure, write_instances
+from rightlung.measuring.regions import COUNTS, with_regions
 from rightlung.measuring.run import notes_of
 from rightlung.measuring.targets import TARGETS, phrase_set_of, side_told
 from rightlung.measuring.workers import Workers, can_be_sent, default_jobs
@@ -47,7 +48,9 @@ from rightlung.studies import Source
 ROWS_PER_BLOCK = 1000
 """Rows of the predictions after which a block ends; it holds all rows of its studies."""
 UNFINISHED = ".unfinished"
-OF_PRIOR = (*METRICS, "peak_on_side", "moved_mass", "turned_mass", "abstention")
+OF_PRIOR = (
+    *METRICS, "peak_on_side", "moved_mass", "turned_mass", "abstention", "grid_entropy", *COUNTS,
+)  # fmt: skip
 """Columns of the prior that are added to the model's table as ``prior_…``."""
 _KEYS = ("study", "query", "condition", "target", "patient", "target_kind", "reason")
 
@@ -306,7 +309,7 @@ def _measured(task: _Measuring, batches: Callable[[], Iterator[Batch]], targets:
     add_persons(targets, task.gathered.attributes)
     targets.add_column("target_extent", lambda phrase: phrase.extent)
     targets.add_column("target_boxes", lambda phrase: len(phrase.boxes))
-    table = measure(batches(), targets, task.protocol, workers=task.threads)
+    table = with_regions(measure(batches(), targets, task.protocol, workers=task.threads), batches(), targets)
     if task.centre:
         there = np.flatnonzero(pc.equal(table["condition"], "none").to_numpy())
         asked = _asked_of_prior(CentrePrior(), table.take(there), targets)
@@ -317,6 +320,8 @@ def _measured(task: _Measuring, batches: Callable[[], Iterator[Batch]], targets:
         return table
     asked = _asked_of_prior(prior, table, targets)
     prior_table = measure(asked, targets, task.protocol, workers=task.threads)
+    plain = table.filter(pc.equal(table["condition"], "none"))
+    prior_table = with_regions(prior_table, _asked_of_prior(prior, plain, targets), targets)
     for name in OF_PRIOR:  # the rows are the same, in the same order
         table = table.append_column(f"prior_{name}", prior_table.column(name))
     support: list[int | None] = []

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
+from rightlung.audit.answering import answering, answering_sections
 from rightlung.audit.asked import COLUMNS, asked_warnings
 from rightlung.audit.batteries import battery_conditions
 from rightlung.audit.battery_page import battery_sections, run_batteries
@@ -150,6 +151,9 @@ def audit(
         result |= found.as_json() | {"warnings": warnings, "verdict": verdict, "summary": summary}
         result["subgroups"] = [one.as_json() for one in groups]
         result |= {} if gates is None else {"gates": gates.as_json()}
+        if (declining := answering(measured, settings)) is not None:
+            result["answering"] = declining.as_json()
+            summary += declining.sentences()
         if tested is not None:
             result["batteries"] = tested.as_json()
             summary += tested.sentences()
@@ -161,8 +165,8 @@ def audit(
         result["strata"] = appendix.as_json()
         shown = gate_sections(gates, gate_case(table, opened, studies, protocol.seed) if cases else ())
         page = make_page(
-            result, found, drawn, steps, subgroup_tables(groups), shown, battery_sections(tested),
-            [strata_section(appendix)],
+            result, found, drawn, steps, subgroup_tables(groups), shown,
+            [*battery_sections(tested), *answering_sections(declining)], [strata_section(appendix)],
         )  # fmt: skip
         instances: Content = partial(write_instances, table=table, protocol=protocol, model=opened.model or "")
         if isinstance(table, TableOnDisk):
