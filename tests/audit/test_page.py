@@ -55,11 +55,12 @@ def outline(text: str) -> Outline:
 def test_the_page_has_its_sections_in_order_and_tables_of_groups_are_folded(text: str, outline: Outline) -> None:
     assert [heading[3:] for heading in outline.headings if heading.startswith("h2")] == [
         "Verdict", "Cases", "Model and prior", "Left and right", "Changed phrase or image", "Groups", "Abstention",
-        "Next steps", "Appendix: strata and thresholds", "Definitions", "Source and settings",
+        "Next steps", "Answering and declining", "Appendix: strata and thresholds", "Definitions",
+        "Source and settings",
     ]  # fmt: skip
     navigation = text[text.index("<nav") : text.index("</nav>")]
     assert re.findall(r'href="#([^"]+)"', navigation) == [
-        "verdict", "cases", "overall", "sides", "conditions", "groups", "abstention", "next", "strata",
+        "verdict", "cases", "overall", "sides", "conditions", "groups", "abstention", "next", "answering", "strata",
         "definitions", "facts",
     ]  # fmt: skip
     assert outline.tags.count("caption") == outline.tags.count("table") > 10
@@ -86,7 +87,7 @@ def test_the_figures_compare_the_model_with_the_prior(text: str) -> None:
     assert "AUROC" not in first
     assert "lung opacity (32)" in findings
     assert all("image-blind prior" in one for one in drawn)
-    assert len(appendix) == 5  # strata, three curves, thresholds; these answers have no boxes
+    assert len(appendix) == 6  # risk and coverage, strata, three curves, thresholds; these answers have no boxes
     assert "Mean over phrases with 90 % confidence intervals" in text
 
 

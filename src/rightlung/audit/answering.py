@@ -6,7 +6,7 @@ A model declines a phrase if its abstention is at least one half. Over all phras
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from rightlung.audit.batteries import DECLINES
 from rightlung.core.files import plain
 from rightlung.measuring.regions import LEAST
-from rightlung.pages.content import Cell, Column, Section, Table
+from rightlung.pages.content import Cell, Column, Figure, Section, Table
 from rightlung.pages.curves import Curve, curve_figure
 from rightlung.pages.numbers import estimate_cell, percent, span
 from rightlung.results.estimate import BootstrapSettings, Estimate
@@ -148,10 +148,14 @@ def answering_sections(found: Answering | None) -> list[Section]:
     )
     table = Table("answering", "Phrases with no, one or several targets", caption, columns, rows)
     if not found.areas:
-        return [Section("answering", "Answering and declining", items=[*found.sentences()], parts=[table])]
+        return [_section(found, [table])]
     caption = "Risk: share of the given answers that point outside the target, or answer a phrase without one."
     figure = curve_figure("risk-coverage", "Risk and coverage", caption, ("coverage", "risk"), found.curves)
     listed = [[Cell(name), estimate_cell(one, digits=3)] for name, one in found.areas.items()]
     titles = [Column("confidence", "text"), Column("AURC")]
     areas = Table("aurc", "Area under the risk–coverage curve", "Lower is better.", titles, listed)
-    return [Section("answering", "Answering and declining", items=[*found.sentences()], parts=[table, figure, areas])]
+    return [_section(found, [table, figure, areas])]
+
+
+def _section(found: Answering, parts: Sequence[Table | Figure]) -> Section:
+    return Section("answering", "Answering and declining", items=[*found.sentences()], parts=parts, folded=True)

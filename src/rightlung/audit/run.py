@@ -146,17 +146,15 @@ def audit(
         gates = map_gates(whole, settings, studies, not_asked)
         result = _result(opened, studies, targets, protocol, len(table), notes)
         summary = [*(f"Warning: {warning}" for warning in warnings), *sentences(found)]
-        verdict = [*map(vars, verdicts(found))]
+        verdict, declining = [*map(vars, verdicts(found))], answering(measured, settings)
+        for name, one in (("answering", declining), ("batteries", tested)):
+            if one is not None:
+                result[name] = one.as_json()
+                summary += one.sentences()
         summary += filter(None, [subgroup_sentence(groups), "" if gates is None else gates.sentence])
         result |= found.as_json() | {"warnings": warnings, "verdict": verdict, "summary": summary}
         result["subgroups"] = [one.as_json() for one in groups]
         result |= {} if gates is None else {"gates": gates.as_json()}
-        if (declining := answering(measured, settings)) is not None:
-            result["answering"] = declining.as_json()
-            summary += declining.sentences()
-        if tested is not None:
-            result["batteries"] = tested.as_json()
-            summary += tested.sentences()
         progress("computing intervals", 1, 1)
         progress("writing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)
@@ -166,7 +164,7 @@ def audit(
         shown = gate_sections(gates, gate_case(table, opened, studies, protocol.seed) if cases else ())
         page = make_page(
             result, found, drawn, steps, subgroup_tables(groups), shown,
-            [*battery_sections(tested), *answering_sections(declining)], [strata_section(appendix)],
+            battery_sections(tested), [*answering_sections(declining), strata_section(appendix)],
         )  # fmt: skip
         instances: Content = partial(write_instances, table=table, protocol=protocol, model=opened.model or "")
         if isinstance(table, TableOnDisk):
