@@ -129,15 +129,26 @@ def test_meteor_starts_once_and_again_after_a_failure(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(meteor.Meteor, "__init__", counted)
     language._stop_meteor()
-    first, second = meteor_statistics(*WORDS), meteor_statistics(*WORDS)
+    monkeypatch.setattr(language, "_KNOWN", {})
+    first = meteor_statistics(*WORDS)
+    language._KNOWN.clear()
+    second = meteor_statistics(*WORDS)
     assert len(started) == 1
     assert all(np.array_equal(first[name], second[name]) for name in first)
     started[0].meteor_p.kill()
     started[0].meteor_p.wait()
+    assert np.array_equal(meteor_statistics(*WORDS)["meteor_chunks"], first["meteor_chunks"])  # known pairs: not asked
+    language._KNOWN.clear()
     with pytest.raises(InputError, match="METEOR"):
         meteor_statistics(*WORDS)
     assert np.array_equal(meteor_statistics(*WORDS)["meteor_chunks"], first["meteor_chunks"])
     assert len(started) == 2
+    monkeypatch.setattr(language, "PAIRS_AT_ONCE", 1)
+    monkeypatch.setattr(language, "usable_cores", lambda: 2)
+    language._KNOWN.clear()
+    several = meteor_statistics(*WORDS)
+    assert len(started) == 3
+    assert all(np.array_equal(first[name], several[name]) for name in first)
     language._stop_meteor()
 
 

@@ -13,6 +13,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from rightlung.core.errors import InputError, check_known
 from rightlung.scoring.statistics.inputs import FloatArray
+from rightlung.scoring.threads import usable_cores
 
 _COUNTED = [f"bleu_{what}_{n}" for n in range(1, 5) for what in ("matches", "total")]
 BLEU_COLUMNS = (*_COUNTED, "answer_words", "reference_words")
@@ -217,36 +219,57 @@ def cider(answers: Sequence[Words], references: Sequence[Words]) -> FloatArray:
 def meteor_statistics(answers: Sequence[Words], references: Sequence[Words]) -> dict[str, FloatArray]:
     """Return what METEOR 1.5 counts in each text, ``(n,)`` by name of `METEOR_COLUMNS`; add up for a corpus.
 
-    The alignment is done by the METEOR of pycocoevalcap, which needs Java. It is started once for all calls.
+    The alignment is done by the METEOR of pycocoevalcap, which needs Java. It is started once for all calls; for
+    many texts, several times.
     """
     make = _pycocoevalcap("METEOR", "meteor.meteor", "Meteor")
     if shutil.which("java") is None:
         raise InputError("METEOR needs Java: install a Java runtime (version 8 or newer) so that 'java' is on the PATH")
-    scorer, numbers = _meteor(make), []
+    pairs = [(said, true) for (said,), (true,) in zip(*_as_texts(answers, references), strict=True)]
+    if len(_KNOWN) > MOST_KNOWN:
+        _KNOWN.clear()
+    missing = [pair for pair in dict.fromkeys(pairs) if pair not in _KNOWN]
+    workers = 1 if len(missing) < PAIRS_AT_ONCE else min(MOST_METEORS, usable_cores())
     try:
-        with scorer.lock:
-            for (said,), (true,) in zip(*_as_texts(answers, references), strict=True):
-                numbers.append(scorer._stat(said, [true]).split())
-                if len(numbers[-1]) != 23:
-                    place, text = len(numbers) - 1, said[:60]
-                    raise InputError(f"METEOR gave no statistics for text {place}: {text!r}")
+        with ThreadPoolExecutor(workers) as pool:
+            parts = [missing[number::workers] for number in range(workers)]
+            for some, found in zip(parts, pool.map(_asked, _meteors(make, workers), parts), strict=True):
+                _KNOWN.update(zip(some, found, strict=True))
     except BaseException as error:  # a question may lack its answer, which would be taken for that of the next one
         _stop_meteor()
         if isinstance(error, OSError):
             raise InputError(f"METEOR has stopped: {error}") from None
         raise
-    return _meteor_columns(np.array(numbers, np.float64).reshape(-1, 23))
+    return _meteor_columns(np.array([_KNOWN[pair] for pair in pairs], np.float64).reshape(-1, 23))
 
 
+MOST_METEORS, PAIRS_AT_ONCE = 4, 2000
+"""The most processes of METEOR, and from how many pairs on there is more than one."""
+MOST_KNOWN = 40_000
+_KNOWN: dict[tuple[str, str], list[float]] = {}
+"""What METEOR has counted in pairs of texts: protocols and baselines repeat many."""
 _RUNNING: list[Any] = []
 
 
-def _meteor(make: Callable[[], Any]) -> Any:
-    """Return a running METEOR, which takes seconds to start and then answers line by line."""
+def _asked(scorer: Any, pairs: Sequence[tuple[str, str]]) -> list[list[float]]:
+    """Return METEOR's 23 numbers of each pair of texts."""
+    found = []
+    with scorer.lock:
+        for said, true in pairs:
+            numbers = scorer._stat(said, [true]).split()
+            if len(numbers) != 23:
+                raise InputError(f"METEOR gave no statistics for the text {said[:60]!r}")
+            found.append([float(one) for one in numbers])
+    return found
+
+
+def _meteors(make: Callable[[], Any], count: int) -> list[Any]:
+    """Return running METEORs, which take seconds to start and then answer line by line."""
     if not _RUNNING:
-        _RUNNING.append(make())
         atexit.register(_stop_meteor)
-    return _RUNNING[0]
+    while len(_RUNNING) < count:
+        _RUNNING.append(make())
+    return _RUNNING[:count]
 
 
 def _stop_meteor() -> None:
