@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from rightlung.scoring.detection import Detections, match
 
 LEAST = 0.3
 COUNTS = ("regions_hit", "regions_called")
+_boxes_of = lru_cache(maxsize=2048)(boxes_of)  # the prior gives the same map to many phrases
 
 
 def with_regions(table: pa.Table, batches: Iterable[Batch], targets: Targets) -> pa.Table:
@@ -29,7 +31,7 @@ def with_regions(table: pa.Table, batches: Iterable[Batch], targets: Targets) ->
                 continue
             one = detections_of(boxes or (), phrase.boxes)
             if boxes is None and (values := batch.maps[row]) is not None:
-                made = boxes_of(Heatmap(values, Extent(*batch.extents[row])))
+                made = _boxes_of(Heatmap(values, Extent(*batch.extents[row])))
                 one = Detections([box.box for box in made], [box.score for box in made], one.targets)
             keys.append((key.study, key.query))
             detections.append(one)
