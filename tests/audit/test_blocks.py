@@ -18,11 +18,12 @@ import pytest
 
 import rightlung
 from rightlung.audit import Audit, audit, blocks
-from rightlung.audit.blocks import UNFINISHED, Blocks
+from rightlung.audit.blocks import UNFINISHED
 from rightlung.core import InputError, OutputError, Study
 from rightlung.measuring.workers import Workers, can_be_sent
 from rightlung.models.blind import LocationPrior, PriorRow, fit_prior
 from rightlung.predictions import open_predictions
+from rightlung.predictions.blocks import Blocks
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Deferred, Estimator
 from rightlung.results.on_disk import TableOnDisk
@@ -53,7 +54,7 @@ def once(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Audit:
 
 
 def test_blocks_hold_every_row_once_and_all_rows_of_their_studies(written: Path) -> None:
-    found = [*Blocks(open_predictions(written))]
+    found = [*Blocks(open_predictions(written), 30)]
     assert len(found) > 2
     keys = [key for block in found for batch in block.batches() for key in batch.keys]
     assert sorted(keys) == sorted(open_predictions(written).keys())
@@ -115,7 +116,7 @@ def test_an_interrupted_audit_continues_with_what_is_left(
     with pytest.raises(KeyboardInterrupt):
         run(written, tmp_path / "out", progress=stop)
     parts = sorted((tmp_path / "out" / UNFINISHED).glob("part-*.parquet"))
-    number = len(Blocks(open_predictions(written)))
+    number = len(Blocks(open_predictions(written), 30))
     assert 1 < len(parts) < number
     calls = count_calls(monkeypatch, "_measured")
     gathered = count_calls(monkeypatch, "gather_targets")
@@ -143,7 +144,7 @@ def test_an_interrupted_audit_of_other_settings_or_other_answers_is_not_continue
         if stage == "computing intervals":
             raise KeyboardInterrupt
 
-    number = len(Blocks(open_predictions(written)))
+    number = len(Blocks(open_predictions(written), 30))
     with pytest.raises(KeyboardInterrupt):
         run(written, tmp_path / "out", progress=stop)
     measured, gathered = count_calls(monkeypatch, "_measured"), count_calls(monkeypatch, "gather_targets")

@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from rightlung import __version__
 from rightlung.audit.gates import CENTRE_COLUMN, have_gates
-from rightlung.audit.subgroups import ATTRIBUTES, add_persons
+from rightlung.audit.gathered import Gathered
+from rightlung.audit.subgroups import add_persons
 from rightlung.core import InputError, Phrase, Polarity, Query
 from rightlung.core.files import read_json, write_whole
 from rightlung.core.progress import Progress
@@ -33,14 +32,12 @@ from rightlung.lexicon.wordkeys import word_key
 from rightlung.measuring import Protocol, Targets, gather_targets, measure, write_instances
 from rightlung.measuring.regions import COUNTS, with_regions
 from rightlung.measuring.run import notes_of
-from rightlung.measuring.targets import TARGETS, phrase_set_of, side_told
+from rightlung.measuring.targets import TARGETS, side_told
 from rightlung.measuring.workers import Workers, can_be_sent, default_jobs
 from rightlung.models.blind.centre import CentrePrior
-from rightlung.models.blind.prior import LocationPrior, PriorRow
+from rightlung.models.blind.prior import LocationPrior
 from rightlung.predictions import Batch, Prediction, Predictions
-from rightlung.predictions.parts import Part
-from rightlung.predictions.prediction import PHRASE_QUERY
-from rightlung.predictions.reader import read_batches, read_keys
+from rightlung.predictions.blocks import Block, Blocks
 from rightlung.results.on_disk import TableOnDisk
 from rightlung.scoring.localisation import METRICS
 from rightlung.studies import Source
@@ -53,122 +50,6 @@ OF_PRIOR = (
 )  # fmt: skip
 """Columns of the prior that are added to the model's table as ``prior_…``."""
 _KEYS = ("study", "query", "condition", "target", "patient", "target_kind", "reason")
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some studies: the indices of their phrases, and the rows of the predictions about them by part."""
-
-    number: int
-    wanted: dict[str, list[int]]
-    rows: list[tuple[Part, NDArray[np.int64]]]
-
-    @property
-    def name(self) -> str:
-        """The name of its files."""
-        return f"{self.number:05d}"
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield the rows."""
-        for part, rows in self.rows:
-            yield from read_batches(part, rows)
-
-
-class Blocks:
-    """All rows of predictions that ask about phrases, by study, in the order of their first rows."""
-
-    def __init__(self, predictions: Predictions) -> None:
-        if not len(predictions):
-            raise InputError(f"{predictions.path}: the predictions have no rows")
-        _ = predictions.rows_by_condition  # refuses duplicate keys
-        self._parts = predictions.parts
-        self.studies: dict[str, int] = {}
-        """The number of each study."""
-        self.other = 0
-        """The number of rows with other queries."""
-        columns = [array("q") for _ in range(4)]
-        for number, part in enumerate(self._parts):
-            for row, key in read_keys(part):
-                if match := PHRASE_QUERY.fullmatch(key.query):
-                    study = self.studies.setdefault(key.study, len(self.studies))
-                    for column, value in zip(columns, (study, int(match[1]), number, row), strict=True):
-                        column.append(value)
-                else:
-                    self.other += 1
-        if not self.studies:
-            raise InputError(
-                f"{predictions.path}, column 'query': no row asks about a phrase of the source; expected queries such "
-                "as 'phrase:0', because only phrases have a known target"
-            )
-        self._names = [*self.studies]
-        rows = np.array(columns, dtype=np.int64)
-        self._rows = rows[:, np.argsort(rows[0], kind="stable")]
-        begins = np.flatnonzero(np.diff(self._rows[0], prepend=-1))  # the first row of each study
-        self._begins = [int(begins[0])]
-        for begin in begins.tolist():
-            if begin - self._begins[-1] >= ROWS_PER_BLOCK:
-                self._begins.append(begin)
-
-    def __len__(self) -> int:
-        return len(self._begins)
-
-    def __getitem__(self, number: int) -> Block:
-        end = self._begins[number + 1] if number + 1 < len(self) else self._rows.shape[1]
-        studies, phrases, parts, rows = self._rows[:, self._begins[number] : end]
-        wanted: dict[str, set[int]] = {}
-        for study, phrase in zip(studies.tolist(), phrases.tolist(), strict=True):
-            wanted.setdefault(self._names[study], set()).add(phrase)
-        by_part = [(self._parts[part], np.sort(rows[parts == part])) for part in np.unique(parts).tolist()]
-        return Block(number, {study: sorted(some) for study, some in wanted.items()}, by_part)
-
-    def __iter__(self) -> Iterator[Block]:
-        return (self[number] for number in range(len(self)))
-
-
-@dataclass
-class Gathered:
-    """What is known of the targets of all blocks so far, and the prior that is learned from them."""
-
-    prior: LocationPrior
-    digests: int = 0
-    kinds: set[str] = field(default_factory=set)
-    attributes: set[str] = field(default_factory=set)
-    regions: set[str] = field(default_factory=set)
-    patients: set[str] = field(default_factory=set)
-    problems: dict[str, None] = field(default_factory=dict)
-    studies: int = 0
-    phrases: int = 0
-    with_target: int = 0
-    studies_without_patient: int = 0
-
-    @classmethod
-    def of(cls, targets: Targets) -> Gathered:
-        """Return what one block's targets tell, and learn the prior from them."""
-        phrases, prior = targets.phrases.values(), LocationPrior(source=targets.source)
-        for one in phrases:
-            if mask := one.masks.get("own"):
-                pixels = targets.store.read([mask.place])[0]
-                prior.add(PriorRow(one.patient, one.text, one.findings, pixels, mask.side))
-        known = {name for name in ATTRIBUTES if any(name in person for person in targets.persons.values())}
-        return cls(
-            prior, targets.digests, {*targets.kinds}, known, targets.regions, {one.patient for one in phrases},
-            dict.fromkeys(targets.problems), len({one.study for one in phrases}), len(phrases),
-            sum("own" in one.masks for one in phrases), targets.studies_without_patient,
-        )  # fmt: skip
-
-    def add(self, other: Gathered) -> None:
-        """Take in another block."""
-        self.prior.merge(other.prior)
-        for name, value in vars(other).items():
-            if isinstance(value, set | dict):
-                getattr(self, name).update(value)
-            elif isinstance(value, int):
-                setattr(self, name, getattr(self, name) + value)
-
-    @property
-    def phrase_set(self) -> str:
-        """The hash of all phrases and their targets."""
-        return phrase_set_of(self.digests)
 
 
 @dataclass(frozen=True)
@@ -191,7 +72,7 @@ class BlockAudit:
     def __init__(
         self, predictions: Predictions, source: Source, folder: Path, jobs: int | None = 1, ray: str | None = None
     ) -> None:
-        self.blocks = Blocks(predictions)
+        self.blocks = Blocks(predictions, ROWS_PER_BLOCK)
         self._source, self._model = source, predictions.model or ""
         self._gates = have_gates(predictions.rows_by_condition)
         self._workers = Workers(default_jobs(len(self.blocks)) if jobs is None and ray is None else jobs, ray)

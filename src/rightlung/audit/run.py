@@ -24,13 +24,14 @@ from rightlung.audit.answering import answering, answering_sections
 from rightlung.audit.asked import COLUMNS, asked_warnings
 from rightlung.audit.batteries import battery_conditions
 from rightlung.audit.battery_page import battery_sections, run_batteries
-from rightlung.audit.blocks import BlockAudit, Gathered, rows_in_pieces, tables_of
+from rightlung.audit.blocks import BlockAudit, rows_in_pieces, tables_of
 from rightlung.audit.checklist import checklist
 from rightlung.audit.coordinates import coordinate_mistakes
 from rightlung.audit.gallery import galleries
 from rightlung.audit.gates import map_gates
 from rightlung.audit.gates_case import gate_case
 from rightlung.audit.gates_page import gate_sections
+from rightlung.audit.gathered import Gathered
 from rightlung.audit.page import make_page
 from rightlung.audit.strata import sampled, strata
 from rightlung.audit.strata_page import strata_section
