@@ -115,7 +115,11 @@ def test_every_command_and_no_other_is_documented() -> None:
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     commands |= {f"data {command.name}" for command in data_app.registered_commands}
     commands |= {f"judgements {command.name}" for command in judgements_app.registered_commands}
-    commands |= {str(group.name) for group in app.registered_groups if group.typer_instance.registered_callback}
+    commands |= {
+        str(group.name)
+        for group in app.registered_groups
+        if group.typer_instance and group.typer_instance.registered_callback
+    }
     table = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"^\| `rightlung ((?:(?:data|judgements) )?[a-z-]+)", table, re.MULTILINE))
     assert documented == commands

@@ -34,7 +34,7 @@ def trained(strength: float) -> Classifier:
         chosen = torch.randint(len(images), (32,))
         logits = model.pool(model.image_encoder.patches(images[chosen]))
         optimizer.zero_grad()
-        binary_cross_entropy_with_logits(logits, labels[chosen]).backward()
+        binary_cross_entropy_with_logits(logits, labels[chosen]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return model.eval()
 

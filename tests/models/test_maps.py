@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ from tests.models.gloria.test_model import create as create_gloria
 
 IMAGES = [picture(1), picture(2)]
 PAIRS = [(IMAGES[0], TEXTS[0]), (IMAGES[1], TEXTS[1]), (IMAGES[0], TEXTS[2])]
+
+
+def cosine(vector: torch.Tensor, encoded: Any) -> torch.Tensor:
+    """Return the cosine of each image's embedding and a text's."""
+    return torch.cosine_similarity(encoded.global_embedding, vector)
 
 
 def maps(model: Any, kind: str) -> list[Any]:
@@ -46,7 +52,7 @@ def test_grad_cam_is_that_of_the_cosine_of_image_and_text(kind: str, options: An
         vector = model.embed_texts([text]).global_embedding.detach()
         expected = encoder_grad_cam(
             model.image_encoder, f"backbone.{layer}",
-            lambda encoded, vector=vector: torch.cosine_similarity(encoded.global_embedding, vector),
+            partial(cosine, vector),
             pixels(model, picture_), grid=model.image_encoder.grid if options is None else None,
         )  # fmt: skip
         np.testing.assert_allclose(values, expected[0].numpy(), rtol=1e-3, atol=1e-7)

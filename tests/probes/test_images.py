@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from rightlung.asking.questions import Walk
-from rightlung.core import Box, Image, InputError, Mask, Phrase, Study
+from rightlung.core import Box, Image, InputError, Mask, Phrase, Polarity, Study
 from rightlung.models.untrained import untrained
 from rightlung.probes import Setting, find_probe
 from rightlung.probes.images import MeanImage
@@ -18,24 +19,29 @@ from rightlung.probes.twins import occluded_finding
 from rightlung.studies import open_source
 from tests.asking.models import Listed
 
-EFFUSION = {"pleural effusion": "positive"}
+EFFUSION = {"pleural effusion": Polarity.POSITIVE}
 
 
 def image(value: float = 0.2, size: int = 60) -> Image:
     return (value + 0.3 * np.random.default_rng(0).random((size, size))).astype(np.float32)
 
 
-def study(name: str, *boxes: Box, load=image, patient: str | None = None, findings=EFFUSION) -> Study:
+def study(name: str, *boxes: Box, patient: str | None = None, findings: dict[str, Polarity] = EFFUSION) -> Study:
     regions = {"right lung": Box(0.1, 0.1, 0.45, 0.9), "left lung": Box(0.55, 0.1, 0.9, 0.9)}
     phrases = (Phrase("small effusion, left", boxes, findings=findings),)
-    return Study(name, load, patient=patient, phrases=phrases, regions=regions)
+    return Study(name, image, patient=patient, phrases=phrases, regions=regions)
 
 
-def changed(probe: str, one: Study, **setting) -> Image:
-    asked = find_probe(probe).ask(one, one.phrases[0], Setting(**setting))
-    assert asked is not None
-    assert asked.alter is not None
-    return asked.alter(one.image)
+def asked(probe: str, one: Study, phrase: Phrase | None, setting: Setting | None = None) -> Any:
+    """Return what a probe asks, which applies."""
+    found = find_probe(probe).ask(one, phrase, setting or Setting())
+    assert found is not None
+    return found
+
+
+def changed(probe: str, one: Study) -> Image:
+    pixels: Image = asked(probe, one, one.phrases[0]).alter(one.image)
+    return pixels
 
 
 @pytest.mark.parametrize("box", [Box(0.6, 0.5, 0.8, 0.8), Box(0.4, 0.4, 0.6, 0.6)])  # one lung, the midline
@@ -58,10 +64,10 @@ def test_a_target_that_fills_the_chest_leaves_no_place_to_occlude() -> None:
 
 def test_noise_is_the_same_for_all_phrases_of_a_study_and_unlike_the_image() -> None:
     one, other = study("a"), study("b")
-    probe, setting = find_probe("noise-image"), Setting(seed=1)
-    first, second = (probe.ask(one, phrase, setting).alter for phrase in (one.phrases[0], None))
+    setting = Setting(seed=1)
+    first, second = (asked("noise-image", one, phrase, setting).alter for phrase in (one.phrases[0], None))
     assert first == second
-    assert first != probe.ask(other, None, setting).alter
+    assert first != asked("noise-image", other, None, setting).alter
     noise = first(one.image)
     assert abs(np.corrcoef(noise.ravel(), one.image.ravel())[0, 1]) < 0.1
     assert noise.std() == pytest.approx(np.sqrt(1 / 12), rel=0.05)
@@ -75,23 +81,27 @@ def test_the_mean_image_is_the_mean_of_images_of_any_size() -> None:
 
 def test_the_same_finding_comes_from_another_patient_who_has_it() -> None:
     one = study("a", patient="p")
-    others = [study("b", patient="p"), study("c", patient="q", findings={"edema": "positive"}), study("d", patient="r")]
+    others = [
+        study("b", patient="p"),
+        study("c", patient="q", findings={"edema": Polarity.POSITIVE}),
+        study("d", patient="r"),
+    ]
     setting = Setting(neighbours=[one, *others])
-    assert find_probe("exchange-same-finding").ask(one, one.phrases[0], setting).image_of == "d"
+    assert asked("exchange-same-finding", one, one.phrases[0], setting).image_of == "d"
     assert find_probe("exchange-same-finding").ask(one, one.phrases[0], Setting(neighbours=others[:2])) is None
 
 
 def test_prompts_without_meaning_have_no_word_of_the_phrase() -> None:
     one = study("a")
-    nonsense = find_probe("nonsense-prompt").ask(one, one.phrases[0], Setting()).phrase.text
+    nonsense = asked("nonsense-prompt", one, one.phrases[0]).phrase.text
     assert [*map(len, nonsense.split())] == [5, 9, 4]
     assert not {*nonsense.split()} & {"small", "effusion,", "left"}
-    assert find_probe("empty-prompt").ask(one, one.phrases[0], Setting()).phrase.text == "."
+    assert asked("empty-prompt", one, one.phrases[0]).phrase.text == "."
 
 
 def test_an_untrained_model_has_other_weights_and_the_same_ones_for_a_seed() -> None:
     torch.manual_seed(3)
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(4, 2))
+    model: Any = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(4, 2))
     model[1].running_mean += 5
     first, again, other = (untrained(model, seed) for seed in (0, 0, 1))
     assert torch.equal(first[0].weight, again[0].weight)
@@ -113,13 +123,13 @@ def test_without_a_phrase_the_same_finding_is_covered_here_as_is_taken_out_of_th
         covered = occluded_finding(one)
         removed = find_probe("twin-removed").ask(one, None, Setting())
         assert (covered is None) == (removed is None)
-        if covered is None or removed is None:
+        if covered is None:
             continue
-        assert [*covered.findings] == [removed.alter.finding]
-        asked = find_probe("occlude-target").ask(one, None, Setting())
-        assert asked.phrase is None
-        pixels = covered.mask.pixels
-        assert not ((asked.alter(one.image) != one.image) & ~pixels).any()
+        assert [*covered.findings] == [asked("twin-removed", one, None).alter.finding]
+        question = asked("occlude-target", one, None)
+        assert question.phrase is None
+        assert covered.mask is not None
+        assert not ((question.alter(one.image) != one.image) & ~covered.mask.pixels).any()
 
 
 def test_phrases_about_one_finding_are_covered_together() -> None:

@@ -65,7 +65,7 @@ def test_a_question_without_words_is_asked_as_it_is_or_about_another_image_and_w
     of_images = {name: asked.pop(name) for name in ("noise-image", "mean-image", "mirror-image", "untrained")}
     of_images |= {name: asked.pop(name) for name in INTERVENTIONS}
     of_images |= {name: asked.pop(name) for name in ("rotate-90", "rotate-180", "mirror-both")}
-    assert all(one.phrase is None and one.image_of == "a" for one in of_images.values())
+    assert all(one is not None and one.phrase is None and one.image_of == "a" for one in of_images.values())
     assert len(asked) > 4
     assert set(asked.values()) == {None}
 

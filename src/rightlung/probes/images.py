@@ -52,7 +52,8 @@ class MeanImage:
     @cached_property
     def average(self) -> NDArray[np.float64]:
         """The average on a square."""
-        return np.mean([_resized(load(), (AVERAGE_SIZE, AVERAGE_SIZE)) for load in self.loads], axis=0)
+        images = [_resized(load(), (AVERAGE_SIZE, AVERAGE_SIZE)) for load in self.loads]
+        return np.asarray(np.mean(images, axis=0), dtype=np.float64)
 
     def __call__(self, image: Image) -> Image:
         """Return the average image."""

@@ -65,7 +65,8 @@ def test_a_bank_is_made_of_studies_and_the_model_comes_back_from_disk(tmp_path: 
     assert loaded.describe(*given) == model.describe(*given)
     (found,), (expected,) = loaded.report([tiny.picture(0)]), model.report([tiny.picture(0)])
     assert found.text == expected.text
-    np.testing.assert_allclose(*([one.score for one in report.sentences] for report in (found, expected)), atol=1e-6)
+    scores, wanted = (np.array([one.score for one in report.sentences], float) for report in (found, expected))
+    np.testing.assert_allclose(scores, wanted, atol=1e-6)
     pooled = model.embedder.encode_regions(given[0][:1], [Box(0, 0, 0.5, 0.5)])[0]
     assert model.describe(*given)[0] == model.sentences[int((model.embeddings @ pooled).argmax())]
 

@@ -55,6 +55,7 @@ def test_dice_and_iou_at_each_threshold_are_those_of_the_map_scaled_to_its_range
         phrase = prepared.targets.phrases.get((one.study, one.query))
         if phrase is None or "exact" not in phrase.masks or one.grounding is None:
             continue
+        assert one.grounding.heatmap is not None
         values = one.grounding.heatmap.to_size((48, 48), keep_mass=False).astype(np.float64)
         scaled = (values - values.min()) / (values.max() - values.min())
         mask = prepared.targets.store.read([phrase.masks["exact"].place])[0]

@@ -63,7 +63,7 @@ class ReleasedGloria(Gloria):
                 f"{len(self.tokenizer)}; it needs that of emilyalsentzer/Bio_ClinicalBERT"
             )
         self.config = GloriaConfig(attention=AttentionConfig(softmax_over_words=True), dimension=sizes["hidden_size"])
-        self.image_encoder = _ImageEncoder(sizes["hidden_size"])  # type: ignore[assignment]
+        self.image_encoder = _ImageEncoder(sizes["hidden_size"])
         self.text_encoder = _TextEncoder(sizes, end)  # type: ignore[assignment]
         self.no_attention_token, self.log_temperature = None, None
         load_strictly(self.image_encoder, tensors, source, _IMAGES, name_of=torchvision_name)
