@@ -132,6 +132,8 @@ def test_blinded_models_are_named_by_letters_until_revealed(client: Client, key:
     models = client.post("/api/v1/ground/reveal", json={"token": found["reveal"]}).json()["models"]
     open_answers = {name: ground(client, key, "Heart.", name)["plain"]["map"] for name in ("starter", "chex")}
     assert all(one["plain"]["map"] == open_answers[models[one["model"]]] for one in found["answers"])
+    plain = [one["plain"] for one in found["answers"]]
+    assert [(one["cached"], one["milliseconds"], one["score"]["name"]) for one in plain] == 2 * [(None, None, "score")]
 
 
 def test_boxes_images_and_regions_are_described(client: Client, key: str) -> None:

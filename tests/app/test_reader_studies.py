@@ -2,10 +2,12 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rightlung.judgements import analyse_table, read_judgements, read_key
@@ -106,6 +108,48 @@ def test_nobody_sees_a_map_before_choosing_nor_a_model_name(people: tuple[Client
     for response in (maps, chosen, anna.get(study), anna.get(f"{study}/items")):
         assert "starter" not in response.text
         assert "chex" not in response.text
+
+
+def test_models_do_not_answer_openly_about_an_image_that_is_still_to_be_judged(
+    people: tuple[Client, Client, Client],
+) -> None:
+    owner, anna, _ = people
+    study = create(owner, annotators=["anna"], per_annotator=1, overlap=0)
+    key = anna.get(f"{study}/items").json()["items"][0]["study"]
+    box = [0.1, 0.1, 0.5, 0.5]
+    questions: list[tuple[str, dict[str, Any]]] = [
+        ("ground", {"phrases": ["Heart."], "models": ["starter"]}), ("report", {"model": "chex"}),
+        ("ground", {"phrases": ["Heart."], "models": ["starter", "chex"], "blinded": True}),
+        ("describe", {"model": "chex", "queries": [{"box": box}]}), ("classify", {"model": "starter"}),
+    ]  # fmt: skip
+    for route, question in questions:
+        refused = anna.post(f"/api/v1/{route}", json={"study": key, **question})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "blinded"), route
+        assert owner.post(f"/api/v1/{route}", json={"study": key, **question}).status_code == 200, route
+    others = [one["key"] for one in anna.get("/api/v1/studies").json()["studies"] if one["key"] != key]
+    assert anna.post("/api/v1/report", json={"study": others[0], "model": "chex"}).status_code == 200
+    judge_all(anna, study)
+    assert anna.post("/api/v1/report", json={"study": key, "model": "chex"}).status_code == 200
+
+
+def test_nothing_but_the_picture_tells_maps_apart(
+    people: tuple[Client, Client, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, anna, _ = people
+    study = create(owner)
+    at = f"{study}/items/{anna.get(f'{study}/items').json()['next']}"
+    anna.post(f"{at}/prompt", json={"phrase": 0})
+    maps = anna.get(f"{at}/maps").json()["maps"]
+    assert [one.keys() for one in maps.values()] == 2 * [{"map", "boxes", "absent"}]
+    assert [max(map(max, one["map"]["values"])) for one in maps.values()] == [1, 1]
+    assert [one["boxes"] for one in maps.values()] == [[], []]
+    shelf = owner.app.state.context.shelf  # type: ignore[attr-defined]
+    shelf.queue.forget(lambda _: True)
+    monkeypatch.setattr(type(shelf), "_image", lambda *_: np.full((96, 96), np.nan, np.float32))
+    refused = anna.get(f"{at}/maps")
+    assert refused.status_code == 422
+    assert not re.search("starter|chex", refused.text)
+    assert "no answer" in refused.text
 
 
 def test_the_order_is_the_annotators_own_and_the_same_on_another_day(people: tuple[Client, Client, Client]) -> None:

@@ -51,7 +51,6 @@ class Accounts:
     _failures: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     _hasher: PasswordHasher = field(default_factory=PasswordHasher)
     _hashing: threading.Lock = field(default_factory=threading.Lock)  # each hash takes 64 MiB
-    _recent: dict[str, tuple[Caller, float]] = field(default_factory=dict)
 
     def csrf(self, cookie: str) -> str:
         """Return the CSRF token of a session's cookie, or of nobody's."""
@@ -66,42 +65,31 @@ class Accounts:
             return Caller(name, "owner")
         if not cookie:
             return None
-        token = _digest(cookie)
-        known = self._recent.get(token)
-        if known is not None and known[1] > time.monotonic():
-            return known[0]
         with self.store.reading() as session:
             row = session.execute(
-                select(User.name, User.role, LoginSession.expires)
+                select(User.name, User.role)
                 .join(LoginSession, LoginSession.user_name == User.name)
-                .where(LoginSession.token_hash == token)
+                .where(LoginSession.token_hash == _digest(cookie), LoginSession.expires >= _in_hours(0))
             ).first()
-        if row is None or row.expires < _in_hours(0):
-            return None
-        caller = Caller(row.name, row.role)
-        if len(self._recent) > 10_000:
-            self._recent.clear()
-        self._recent[token] = caller, time.monotonic() + 5.0
-        return caller
+        return None if row is None else Caller(row.name, row.role)
 
     def login(self, name: str, password: str, address: str) -> str:
         """Return the cookie of a new session; wrong names and passwords look the same and are limited."""
         keys = [f"name {name}", f"address {address}"]
-        self._check_limit(keys)
         with self.store.reading() as session:
             user = session.get(User, name)
-        hashed = _NOBODY if user is None else user.password_hash
-        with self._hashing:
+        with self._hashing:  # the limit, too: many guesses at once must not pass it together
+            self._check_limit(keys)
             try:
-                self._hasher.verify(hashed, password)
+                self._hasher.verify(_NOBODY if user is None else user.password_hash, password)
                 right = user is not None
             except (VerifyMismatchError, InvalidHashError):
                 right = False
-        if not right:
-            for key in keys:
-                self._failures[key].append(time.monotonic())
-            raise AppError(401, "not-logged-in", "the name or the password is wrong")
-        self._failures.pop(keys[0], None)
+            if not right:
+                for key in keys:
+                    self._failures[key].append(time.monotonic())
+                raise AppError(401, "not-logged-in", "the name or the password is wrong")
+            self._failures.pop(keys[0], None)
         cookie = secrets.token_urlsafe(32)
         with self.store.writing() as session:
             session.execute(delete(LoginSession).where(LoginSession.expires < _in_hours(0)))
@@ -122,7 +110,6 @@ class Accounts:
 
     def logout(self, cookie: str) -> None:
         """End a session."""
-        self._recent.pop(_digest(cookie), None)
         with self.store.writing() as session:
             session.execute(delete(LoginSession).where(LoginSession.token_hash == _digest(cookie)))
 
@@ -153,7 +140,6 @@ class Accounts:
                 raise AppError(409, "conflict", "the last owner cannot be removed")
             session.execute(delete(LoginSession).where(LoginSession.user_name == name))
             session.delete(user)
-        self._recent.clear()
 
     def listed(self) -> list[dict[str, str]]:
         """Return all accounts, without hashes."""

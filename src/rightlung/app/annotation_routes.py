@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from rightlung.app.accounts import Caller
 from rightlung.app.context import App, Context, Who, find
 from rightlung.app.errors import AppError, not_found
-from rightlung.app.requests import AnnotationChange, AnnotationRequest, Drawn, Version
-from rightlung.app.store.tables import Annotation, now
+from rightlung.app.requests import AnnotationChange, AnnotationRequest, Version
+from rightlung.app.store.tables import Annotation, is_id, now
 
 router = APIRouter(prefix="/api/v1/annotations", tags=["annotations"])
 
@@ -30,7 +30,6 @@ def add(request: AnnotationRequest, response: Response, app: App, who: Who) -> d
     entry = find(app, request.study, who.name)
     if entry.kind in ("upload", "file"):
         raise AppError(409, "conflict", "this image is in memory only; keep it first, then draw")
-    drawn = _drawn(request)
     source = app.library.source.address if entry.kind == "source" else entry.kind
 
     def save(session: Session) -> tuple[Annotation, bool]:
@@ -39,7 +38,12 @@ def add(request: AnnotationRequest, response: Response, app: App, who: Who) -> d
         if known is not None:
             return known, True
         row = Annotation(
-            source=source, study=entry.study.id, study_key=entry.key, author=who.name, save_key=request.key, **drawn
+            source=source,
+            study=entry.study.id,
+            study_key=entry.key,
+            author=who.name,
+            save_key=request.key,
+            **request.values(),
         )
         session.add(row)
         return row, False
@@ -55,7 +59,7 @@ def change(annotation: str, request: AnnotationChange, app: App, who: Who) -> di
     """Change an annotation, unless somebody changed it since."""
     with app.store.writing() as session:
         row = _mine(session, annotation, who, request.version)
-        for name, value in _drawn(request).items():
+        for name, value in request.values().items():
             setattr(row, name, value)
         row.version, row.updated = row.version + 1, now()
     return annotation_json(row)
@@ -84,21 +88,8 @@ def annotation_json(row: Annotation) -> dict[str, Any]:
     return {"study": row.study_key, **{name: getattr(row, name) for name in names}}
 
 
-def _drawn(request: Drawn) -> dict[str, Any]:
-    if request.box is None and request.mask is None:
-        raise AppError(422, "invalid", "box: draw a box or a mask", "box")
-    return {
-        "label": request.label,
-        "text": request.text,
-        "box": None if request.box is None else list(request.box),
-        "mask": None if request.mask is None else request.mask.checked(),
-    }
-
-
 def _mine(session: Session, annotation: str, who: Caller, version: int) -> Annotation:
-    row = None
-    if len(annotation) == 32 and annotation.isalnum() and annotation.isascii():
-        row = session.get(Annotation, annotation, with_for_update=True)
+    row = session.get(Annotation, annotation, with_for_update=True) if is_id(annotation) else None
     if row is None or (row.author != who.name and who.role != "owner"):
         raise not_found("annotation of yours with this id")
     if row.version != version:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter
 
-from rightlung.app.context import App, Who
+from rightlung.app.accounts import Caller
+from rightlung.app.context import App, Context, Who, find
 from rightlung.app.errors import AppError
 from rightlung.app.library import Entry
 from rightlung.app.perturbing import perturbed
+from rightlung.app.reader_studies import check_judged
 from rightlung.app.requests import (
     ClassifyRequest,
     DescribeRequest,
@@ -25,7 +27,6 @@ from rightlung.app.requests import (
 )
 from rightlung.app.views import box_json, findings_json, grid_json
 from rightlung.core import Box, InputError, Query
-from rightlung.core.resampling import resampling_matrix
 from rightlung.measuring.changes import moved_mass, moved_peak, on_common_grid
 from rightlung.measuring.maps import AnswerMap
 
@@ -37,7 +38,7 @@ _MOST_TOKENS = 1_000
 @router.post("/ground")
 def ground(request: GroundRequest, app: App, who: Who) -> dict[str, Any]:
     """Where each model sees each phrase, and how that changes under a perturbation."""
-    entry = app.library.get(request.study, who.name)
+    entry = _asked(app, request.study, who)
     names = list(dict.fromkeys(request.models))
     for name in names:
         app.shelf.find(name, "ground")
@@ -53,6 +54,8 @@ def ground(request: GroundRequest, app: App, who: Who) -> dict[str, Any]:
         for name in names:
             plain = app.shelf.ground(name, entry, text)
             changed = None if request.perturb is None else _changed(app, name, entry, text, request.perturb, plain)
+            if request.blinded:
+                plain, changed = _blinded(plain), changed and _blinded(changed)
             answers.append({"phrase": text, "model": aliases[name], "plain": plain, "perturbed": changed})
     return {"study": entry.key, "answers": answers, "reveal": token}
 
@@ -68,10 +71,8 @@ def reveal(request: RevealRequest, app: App, who: Who) -> dict[str, Any]:
 @router.post("/describe")
 def describe(request: DescribeRequest, app: App, who: Who) -> dict[str, Any]:
     """A model's sentence for phrases and boxes."""
-    entry, answers = app.library.get(request.study, who.name), []
-    for place, given in enumerate(request.queries):
-        if given.phrase is None and given.box is None:
-            raise AppError(422, "invalid", f"queries.{place}: a query needs a phrase or a box", f"queries.{place}")
+    entry, answers = _asked(app, request.study, who), []
+    for given in request.queries:
         query = Query(given.phrase, None if given.box is None else Box(*given.box))
         answers.append({"query": given.model_dump(), **app.shelf.describe(request.model, entry, query)})
     return {"answers": answers}
@@ -80,31 +81,43 @@ def describe(request: DescribeRequest, app: App, who: Who) -> dict[str, Any]:
 @router.post("/report")
 def report(request: ReportRequest, app: App, who: Who) -> dict[str, Any]:
     """A model's grounded report."""
-    return app.shelf.report(request.model, app.library.get(request.study, who.name))
+    return app.shelf.report(request.model, _asked(app, request.study, who))
 
 
 @router.post("/classify")
 def classify(request: ClassifyRequest, app: App, who: Who) -> dict[str, Any]:
     """A model's scores of findings, in the image or in a box."""
     box = None if request.box is None else Box(*request.box)
-    return app.shelf.classify(request.model, app.library.get(request.study, who.name), Query(box=box))
+    return app.shelf.classify(request.model, _asked(app, request.study, who), Query(box=box))
 
 
 @router.post("/regions")
 def regions(request: RegionsRequest, app: App, who: Who) -> dict[str, Any]:
     """The regions of an image, all or those at a point: the source's, else those that the anatomy model finds."""
-    entry = app.library.get(request.study, who.name)
-    study = entry.study
+    entry = find(app, request.study, who.name)
     try:
         boxes = app.shelf.regions(entry)
     except InputError as error:
         raise AppError(404, "no-regions", str(error)) from None
     found = [
-        {"name": name, "box": box_json(box), "findings": findings_json(study.region_findings.get(name, {}))}
+        {"name": name, "box": box_json(box), "findings": findings_json(entry.study.region_findings.get(name, {}))}
         for name, box in boxes.items()
         if request.point is None or (box.x0 <= request.point[0] <= box.x1 and box.y0 <= request.point[1] <= box.y1)
     ]
     return {"regions": found}
+
+
+def _asked(app: Context, key: str, who: Caller) -> Entry:
+    """Return a study that models may answer about openly."""
+    entry = find(app, key, who.name)
+    if entry.kind == "source":
+        check_judged(app, entry.study.id, who)
+    return entry
+
+
+def _blinded(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer without what names its model: how long it took, and the name of its score."""
+    return answer | {"cached": None, "milliseconds": None, "score": answer["score"] | {"name": "score"}}
 
 
 def _changed(app: App, name: str, entry: Entry, text: str, wanted: Perturb, plain: dict[str, Any]) -> dict[str, Any]:
@@ -122,8 +135,7 @@ def _changed(app: App, name: str, entry: Entry, text: str, wanted: Perturb, plai
 
 def compared(plain: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     """Return map change, peak displacement, the difference of the scores and that of the maps."""
-    grids = [on_common_grid(_answer_map(one)) for one in (plain, answer)]
-    before, after = grids
+    before, after = (on_common_grid(_answer_map(one)) for one in (plain, answer))
     change: dict[str, Any] = {"total_variation": None, "peak_displacement": None, "score": None, "difference": None}
     if before is not None and after is not None:
         change["total_variation"] = round(moved_mass(before, after), 4)
@@ -137,24 +149,20 @@ def compared(plain: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer_map(answer: dict[str, Any]) -> AnswerMap:
-    corners = ("x0", "y0", "x1", "y1")
-    boxes = [dict(zip(corners, one["box"], strict=True)) | {"score": one["score"]} for one in answer["boxes"]]
-    if answer["map"] is None:
-        return AnswerMap(None, boxes=boxes)
-    return AnswerMap(np.asarray(answer["map"]["values"], dtype=np.float32), tuple(answer["map"]["extent"]))
+    if answer["map"] is not None:
+        return AnswerMap(np.asarray(answer["map"]["values"], dtype=np.float32), tuple(answer["map"]["extent"]))
+    return AnswerMap(
+        None,
+        boxes=[
+            {**dict(zip(("x0", "y0", "x1", "y1"), one["box"], strict=True)), "score": one["score"]}
+            for one in answer["boxes"]
+        ],
+    )
 
 
 def _difference(plain: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the changed map minus the plain one, both with a mass of one, on the plain map's grid."""
+    """Return the changed map minus the plain one, both with a mass of one; images of one size have one grid."""
     first, second = (np.asarray(one["values"], dtype=np.float64) for one in (plain, changed))
-    if plain["extent"] != changed["extent"]:
-        return None
-    if first.shape != second.shape:
-        down, across = (
-            resampling_matrix(want, have, 0.0, 1.0, "area")
-            for want, have in zip(first.shape, second.shape, strict=True)
-        )
-        second = down @ second @ across.T
-    if first.sum() <= 0 or second.sum() <= 0:
+    if (first.shape, plain["extent"]) != (second.shape, changed["extent"]) or min(first.sum(), second.sum()) <= 0:
         return None
     return grid_json(second / second.sum() - first / first.sum(), plain["extent"])

@@ -14,7 +14,7 @@ from rightlung.app.models import Shelf
 from rightlung.app.security import COOKIE
 from rightlung.app.settings import ServeSettings
 from rightlung.app.store import Store
-from rightlung.app.store.tables import KeptImage
+from rightlung.app.store.tables import KeptImage, is_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,12 @@ Owner = Annotated[Caller, Depends(_owner)]
 
 def find(app: Context, key: str, user: str) -> Entry:
     """Return the study of a key, also one that is kept in the store."""
-    if key.startswith("k.") and len(key) == 34 and key[2:].isalnum() and key.isascii():
-        try:
-            return app.library.get(key, user)
-        except AppError:
-            with app.store.reading() as session:
-                kept = session.get(KeptImage, key[2:])
-        if kept is not None and kept.owner == user:
-            return _opened(app, kept)
-    return app.library.get(key, user)
-
-
-def _opened(app: Context, kept: KeptImage) -> Entry:
+    try:
+        return app.library.get(key, user)
+    except AppError:
+        with app.store.reading() as session:
+            kept = session.get(KeptImage, key[2:]) if key.startswith("k.") and is_id(key[2:]) else None
+        if kept is None or kept.owner != user:
+            raise
     title = f"kept on {kept.created[:10]} {kept.created[11:16]}"
-    return app.library.add_kept(f"k.{kept.id}", kept.png, title, kept.owner)
+    return app.library.add(key, "kept", kept.png, title, kept.owner)

@@ -70,7 +70,7 @@ class Library:
 
     def __init__(self, address: str, files: Sequence[Path] = ()) -> None:
         self.source = open_source(address)
-        self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._lock, self._reading, self._decoding = threading.Lock(), threading.Lock(), threading.Lock()
         self._open: OrderedDict[str, Entry] = OrderedDict()
         self._own: OrderedDict[str, Entry] = OrderedDict()
         self.index: dict[str, dict[str, Any]] = {}
@@ -80,7 +80,7 @@ class Library:
         self.indexing = True
         self._closed = False
         for path in files:
-            self._add(f"f.{len(self._own)}", "file", read_regular(path, str(path)), str(path), None)
+            self.add(f"f.{len(self._own)}", "file", read_regular(path, str(path)), str(path), None)
         self._indexer = threading.Thread(target=self._read_index, name="index", daemon=True)
 
     def start(self) -> None:
@@ -166,19 +166,12 @@ class Library:
 
     def upload(self, data: bytes, name: str, user: str) -> Entry:
         """Open a file's bytes; they stay in memory until newer uploads need the room."""
-        return self._add(f"u.{secrets.token_urlsafe(16)}", "upload", data, name, user)
+        return self.add(f"u.{secrets.token_urlsafe(16)}", "upload", data, name, user)
 
-    def add_kept(self, key: str, data: bytes, title: str, user: str) -> Entry:
-        """Open a kept image."""
-        image, warnings, regions = read_own(data, "the file")
-        study = Study(key, lambda: image, source="kept", regions=regions)
-        entry = Entry(key, "kept", study, title, tuple(warnings), user)
-        with self._lock:
-            self._own[key] = entry
-        return entry
-
-    def _add(self, key: str, kind: Kind, data: bytes, name: str, user: str | None) -> Entry:
-        image, warnings, regions = read_own(data, name if kind == "file" else "the file")
+    def add(self, key: str, kind: Kind, data: bytes, name: str, user: str | None) -> Entry:
+        """Open a file named at the start, an upload, or a kept image; one is decoded at a time, to save memory."""
+        with self._decoding:
+            image, warnings, regions = read_own(data, name if kind == "file" else "the file")
         study = Study(key, lambda: image, source=kind, regions=regions)
         entry = Entry(key, kind, study, Path(name).name, tuple(warnings), user)
         with self._lock:

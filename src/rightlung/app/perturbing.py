@@ -50,11 +50,7 @@ def perturbed(
 ) -> Perturbed:
     """Return a perturbed question; the error says why there is none. ``peak`` is that of the unperturbed map."""
     if kind == "replace":
-        if replacement is None:
-            raise AppError(
-                422, "invalid", "perturb.text: the sentence that replaces the phrase is missing", "perturb.text"
-            )
-        return Perturbed(replacement)
+        return Perturbed(str(replacement))
     if kind in ("swap-sides", "negate", "nonsense-prompt"):
         return Perturbed(_words(study, text, kind))
     if kind == "noise-image":

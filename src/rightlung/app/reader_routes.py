@@ -103,8 +103,14 @@ def maps(reader_study: str, item: str, app: App, who: Who) -> dict[str, Any]:
         raise AppError(409, "not-chosen", "choose the sentence before any map is shown")
     shown = {}
     for alias, name in zip(ALIASES, models, strict=False):
-        answer = app.shelf.ground(name, entry, text)
-        boxes = [one["box"] for one in answer["boxes"]]
+        try:
+            answer = app.shelf.ground(name, entry, text)
+        except AppError as error:
+            message = error.message.replace(repr(name), alias)  # the error of a model must not name it
+            raise AppError(error.status, error.code, message, retry_after=error.retry_after) from None
+        boxes = (
+            [] if answer["map"] else [one["box"] for one in answer["boxes"]]
+        )  # next to a map, they tell models apart
         shown[alias] = {"map": _resampled(answer["map"]), "boxes": boxes, "absent": answer["absent"]}
     return {"maps": shown}
 
@@ -173,8 +179,9 @@ def _item(app: Context, session: Session, found: Item) -> dict[str, Any]:
 
 
 def _resampled(shown: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a map on the common grid of the whole image."""
+    """Return a map on the common grid of the whole image; its maximum is one, because scales tell models apart."""
     if shown is None:
         return None
     heatmap = Heatmap(np.asarray(shown["values"], dtype=np.float32), Extent(*shown["extent"]))
-    return grid_json(heatmap.to_size((_GRID, _GRID), keep_mass=False), (0.0, 0.0, 1.0, 1.0))
+    values = heatmap.to_size((_GRID, _GRID), keep_mass=False)
+    return grid_json(values / (values.max() or 1.0), (0.0, 0.0, 1.0, 1.0))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, selectinload
 
 from rightlung.app.accounts import Caller
 from rightlung.app.context import Context
@@ -18,7 +18,7 @@ from rightlung.app.errors import AppError, not_found
 from rightlung.app.library import key_of
 from rightlung.app.questions import custom_questions, standard_questions
 from rightlung.app.requests import AnswerRequest, PromptRequest, ReaderStudyRequest
-from rightlung.app.store.tables import Answer, Item, ReaderStudy, new_id, now
+from rightlung.app.store.tables import Answer, Item, ReaderStudy, is_id, new_id, now
 from rightlung.core import InputError
 from rightlung.core.keyed import text_generator
 from rightlung.judgements import blind, plan
@@ -101,15 +101,26 @@ def study_json(app: Context, session: Session, row: ReaderStudy, who: Caller) ->
 
 def progress_of(session: Session, reader_study: str, annotator: str) -> tuple[int, int]:
     """Return the number of finished items of an annotator, and of all of theirs."""
-    answered = (
-        select(Item.id, Item.codes, func.count(Answer.code).label("answered"))
-        .outerjoin(Answer)
-        .where(Item.reader_study_id == reader_study, Item.annotator == annotator)
-        .group_by(Item.id)
-        .subquery()
-    )
-    rows = session.execute(select(Item.codes, answered.c.answered).join(answered, answered.c.id == Item.id)).all()
-    return sum(count == len(codes) for codes, count in rows), len(rows)
+    items = items_of(session, reader_study, annotator)
+    return sum(is_done(item) for item in items), len(items)
+
+
+def is_done(item: Item) -> bool:
+    """Whether all maps of an item are judged."""
+    return len(item.answers) == len(item.codes)
+
+
+def check_judged(app: Context, study: str, who: Caller) -> None:
+    """Raise an error if the person still has to judge this image: a model's open answer would end the blinding."""
+    query = select(Item).join(ReaderStudy).where(Item.annotator == who.name, Item.study == study)
+    query = query.where(ReaderStudy.source == app.library.source.address).options(selectinload(Item.answers))
+    with app.store.reading() as session:
+        title = next((one.reader_study.title for one in session.scalars(query) if not is_done(one)), None)
+    if title is not None:
+        message = (
+            f"you still have to judge this image in the reader study {title!r}; models answer elsewhere after that"
+        )
+        raise AppError(409, "blinded", message)
 
 
 def find(session: Session, reader_study: str, who: Caller) -> ReaderStudy:
@@ -128,21 +139,16 @@ def find_item(session: Session, reader_study: str, item: str, who: Caller, chang
     return found
 
 
-def is_id(text: str) -> bool:
-    """Whether a text has the form of an id; others are not looked up."""
-    return len(text) == 32 and set(text) <= set("0123456789abcdef")
-
-
 def items_of(session: Session, reader_study: str, annotator: str) -> Sequence[Item]:
     """Return the items of an annotator in their order, custom prompts after the image's first."""
     query = select(Item).where(Item.reader_study_id == reader_study, Item.annotator == annotator)
+    query = query.options(selectinload(Item.answers))
     return session.scalars(query.order_by(Item.place, Item.round)).all()
 
 
 def item_json(item: Item, place: int) -> dict[str, Any]:
     """Return the row of an item."""
-    answered = len(item.answers)
-    state = "open" if item.prompt is None else "done" if answered == len(item.codes) else "chosen"
+    state = "open" if item.prompt is None else "done" if is_done(item) else "chosen"
     return {
         "id": item.id,
         "place": place,
@@ -150,15 +156,13 @@ def item_json(item: Item, place: int) -> dict[str, Any]:
         "prompt": item.prompt,
         "custom": item.prompt is not None and item.phrase == CUSTOM,
         "state": state,
-        "answered": answered,
+        "answered": len(item.answers),
         "models": len(item.codes),
     }
 
 
 def choose(app: Context, session: Session, item: Item, given: PromptRequest) -> None:
     """Fix the prompt of an item: a sentence of the report, or one's own words. It cannot be changed afterwards."""
-    if (given.phrase is None) == (given.text is None):
-        raise AppError(422, "invalid", "phrase: give the index of a sentence, or a text of your own", "phrase")
     phrases = app.library.by_id(item.study).study.phrases
     if given.phrase is not None:
         if given.phrase >= len(phrases):

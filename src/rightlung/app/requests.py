@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from rightlung.app.perturbing import Kind
-from rightlung.app.settings import MODELS, PHRASE_CHARACTERS, PHRASES
+from rightlung.app.settings import MODELS, MOST_PIXELS, PHRASE_CHARACTERS, PHRASES
 from rightlung.core import Box, InputError
 
 
@@ -57,6 +57,12 @@ class Perturb(Body):
     text: Text | None = None
     finding: Short | None = None
 
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.kind == "replace" and self.text is None:
+            raise ValueError("the text that replaces the phrase is missing")
+        return self
+
 
 class GroundRequest(Body):
     """Phrases to find in a study, by several models."""
@@ -79,6 +85,12 @@ class QueryBody(Body):
 
     phrase: Text | None = None
     box: Corners | None = None
+
+    @model_validator(mode="after")
+    def _filled(self) -> Self:
+        if self.phrase is None and self.box is None:
+            raise ValueError("a query needs a phrase or a box")
+        return self
 
 
 class ReportRequest(Body):
@@ -128,13 +140,14 @@ class MaskBody(Body):
     size: tuple[Annotated[int, Field(ge=1, le=20_000)], Annotated[int, Field(ge=1, le=20_000)]]
     runs: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1, max_length=200_000)]
 
-    def checked(self) -> dict[str, Any]:
-        """Return the mask as JSON if its runs fill its size and it is not empty."""
-        if self.size[0] * self.size[1] > 40_000_000 or sum(self.runs) != self.size[0] * self.size[1]:
-            raise InputError(f"mask: the runs must add up to {self.size[0]} x {self.size[1]} pixels")
+    @model_validator(mode="after")
+    def _filled(self) -> Self:
+        rows, columns = self.size
+        if rows * columns > MOST_PIXELS or sum(self.runs) != rows * columns:
+            raise ValueError(f"the runs must add up to {rows} x {columns} pixels")
         if not any(self.runs[1::2]):
-            raise InputError("mask: no pixel is set")
-        return {"size": list(self.size), "runs": self.runs}
+            raise ValueError("no pixel is set")
+        return self
 
 
 class Drawn(Body):
@@ -144,6 +157,16 @@ class Drawn(Body):
     text: Text | None = None
     box: Corners | None = None
     mask: MaskBody | None = None
+
+    @model_validator(mode="after")
+    def _drawn(self) -> Self:
+        if self.box is None and self.mask is None:
+            raise ValueError("draw a box or a mask")
+        return self
+
+    def values(self) -> dict[str, Any]:
+        """Return what is drawn as JSON values."""
+        return self.model_dump(mode="json", include={"label", "text", "box", "mask"})
 
 
 class AnnotationRequest(Drawn):
@@ -187,6 +210,12 @@ class PromptRequest(Body):
 
     phrase: Annotated[int, Field(ge=0, le=100_000)] | None = None
     text: Text | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.phrase is None) == (self.text is None):
+            raise ValueError("give the index of a sentence, or a text of your own")
+        return self
 
 
 class CustomPromptRequest(Body):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rightlung.app.settings import MOST_PIXELS
 from rightlung.core import Box, Image, InputError
 from rightlung.models.anatomy.finding import find_regions
 from rightlung.models.anatomy.frontal import check
@@ -15,7 +16,6 @@ from rightlung.studies.plausibility import IN_COLOUR
 
 FINDER = "anatomy"
 """The shipped model that finds regions where the source has none."""
-MOST_PIXELS = 40_000_000
 _MEANINGLESS = "models answer all the same, but their answers mean nothing"
 
 

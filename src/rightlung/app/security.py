@@ -9,10 +9,11 @@ from __future__ import annotations
 import hmac
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rightlung.app.errors import AppError, bug
@@ -35,13 +36,12 @@ HEADERS = {
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 UPLOADS = "/api/v1/uploads"
 COOKIE = "rightlung_session"
-TokenOf = Callable[[str], str]
 
 
 class Guard:
     """ASGI middleware around the application. ``token_of`` gives the CSRF token of a session cookie."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, token_of: TokenOf) -> None:
+    def __init__(self, app: ASGIApp, settings: ServeSettings, token_of: Callable[[str], str]) -> None:
         self.app, self.settings, self.token_of = app, settings, token_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +65,7 @@ class Guard:
 
         try:
             self._check(scope)
-            await self.app(scope, _Limited(receive, _most_bytes(scope)), send_safely)
+            await self.app(scope, _Limited(receive, scope), send_safely)
         except Exception as error:  # whatever it says may name a patient, so it must not reach the server's own log
             refused = error if isinstance(error, AppError) else bug(error)
             if not status:
@@ -90,29 +90,23 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host:
             raise AppError(403, "cross-site", "requests of other sites are refused")
-        expected = self.token_of(cookies(headers).get(COOKIE, ""))
+        expected = self.token_of(HTTPConnection(scope).cookies.get(COOKIE, ""))
         if not hmac.compare_digest(headers.get("x-csrf-token", "").encode(), expected.encode()):
             raise AppError(403, "csrf", "the header X-CSRF-Token is missing or old; GET /api/v1/session has the token")
 
 
 class _Limited:
-    """Receives a body of at most ``most`` bytes, also one that does not say how long it is."""
+    """Receives a body up to its limit, also one that does not say how long it is."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
-        self.receive, self.most, self.seen = receive, most, 0
+    def __init__(self, receive: Receive, scope: Scope) -> None:
+        self.receive, self.scope, self.seen = receive, scope, 0
 
     async def __call__(self) -> Message:
         message = await self.receive()
         self.seen += len(message.get("body", b""))
-        if self.seen > self.most:
-            raise AppError(413, "too-large", f"the request is larger than {self.most:,} bytes")
+        if self.seen > _most_bytes(self.scope):
+            raise _too_large(self.scope)
         return message
-
-
-def cookies(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the cookies of a request."""
-    pairs = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
-    return {name: value for name, _, value in pairs}
 
 
 def _most_bytes(scope: Scope) -> int:

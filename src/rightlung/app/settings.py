@@ -10,6 +10,8 @@ from pathlib import Path
 DEFAULT_SOURCE = "phantom?count=24&seed=7"
 DEFAULT_MODELS = ("starter", "chex")
 UPLOAD_BYTES = 100 * 2**20
+MOST_PIXELS = 40_000_000
+"""The most pixels of an image or a mask."""
 BODY_BYTES = 4 * 2**20
 """The most bytes of a request that is not an upload."""
 PHRASE_CHARACTERS, PHRASES, MODELS = 1_000, 16, 4

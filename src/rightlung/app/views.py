@@ -11,14 +11,13 @@ import numpy as np
 from rightlung.app.library import Entry, levels_of
 from rightlung.app.perturbing import negated
 from rightlung.core import Box, Heatmap, Mask, Phrase, ScoredBox, Study
+from rightlung.core.plotting import PROBABLY_ABSENT
 from rightlung.explain.peak import peak_of, side_of_peak
 from rightlung.lexicon import side_of, swap_sides
 from rightlung.phantom.twins import CHANGES
 from rightlung.probes.rules import midline_of
 from rightlung.probes.twins import changed_finding
 
-ABSENT = 0.5
-"""Abstention from which an answer is shown as "probably not in the image"."""
 SIDES = {"left": "patient's left", "right": "patient's right", "both": "midline"}
 _SHOWN_REGIONS, _GRID = 5, 96
 
@@ -150,7 +149,7 @@ def grounding_json(
         "map": map_json(heatmap),
         "boxes": scored_json(boxes),
         "abstention": round(abstention, 4),
-        "absent": abstention >= ABSENT,
+        "absent": abstention >= PROBABLY_ABSENT,
         "peak": None if peak is None else [round(value, 4) for value in peak],
         "peak_side": None if side is None else SIDES[side],
         "side_said": said,

@@ -22,6 +22,11 @@ def new_id() -> str:
     return secrets.token_hex(16)
 
 
+def is_id(text: str) -> bool:
+    """Whether a text has the form of an id; others are not looked up."""
+    return len(text) == 32 and set(text) <= set("0123456789abcdef")
+
+
 class Base(DeclarativeBase):
     """Base of the tables."""
 

@@ -5,7 +5,7 @@ import { h, percent } from "./dom.js";
 /** Return the card of an answer. `act(index)` is called when one of its boxes is pointed at (-1: none). */
 export function answerCard(name, answer, act, changed = null) {
   return h("article", { class: answer.absent ? "answer absent" : "answer", "aria-label": `Answer of ${name}` },
-    h("h3", {}, name, h("span", { class: "soft small" }, ` ${answer.cached ? "known answer, " : ""}${Math.round(answer.milliseconds)} ms`)),
+    h("h3", {}, name, h("span", { class: "soft small" }, answer.milliseconds === null ? "" : ` ${answer.cached ? "known answer, " : ""}${Math.round(answer.milliseconds)} ms`)),
     answer.absent && h("p", { class: "abstains" }, "Probably not in this image: the model declines to point anywhere."),
     h("dl", { class: "facts" }, scoreRow(answer.score), abstentionRow(answer.abstention), sideRow(answer), !answer.absent && regionRow(answer.regions)),
     answer.boxes.length > 0 && boxList(answer, act),

@@ -127,7 +127,7 @@ export function draw() {
   const { item, maps, alias } = state;
   if (!item || !maps) return;
   const answer = maps[alias], { truth } = item;
-  const boxes = answer.map ? [] : answer.boxes.map((box) => ({ box })); // beside a map, their style could tell the models apart
+  const boxes = answer.boxes.map((box) => ({ box }));
   const shown = { map: answer.map, boxes, abstention: answer.absent ? 0.7 : 0, absent: answer.absent, peak: null };
   room.stage.main.say(`Map ${alias}: ${item.prompt}`, answer.absent ? "This model says: probably not in this image." : answer.map || boxes.length ? "" : "This model shows nothing.", answer.absent);
   room.stage.main.layers = [...answerLayers(shown), ...(truth && state.truth ? shapeLayers(truth, TRUTH) : [])];
