@@ -62,3 +62,12 @@ def test_your_own_torch_may_stay_and_the_makefile_passes_the_pins() -> None:
 def test_pydicom_is_imported_only_to_read_dicom() -> None:
     code = "import sys, rightlung.asking, rightlung.cli.ground; assert 'pydicom' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_clone_stays_small() -> None:
+    """Documentation must not outgrow the weights: pictures are palettes, audits are published as text."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    paths = [ROOT / name for name in listed.split("\0") if name]
+    assert sum(path.stat().st_size for path in paths if path.exists()) < 34_200_000

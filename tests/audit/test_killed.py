@@ -20,7 +20,7 @@ from rightlung.core import OutputError
 from rightlung.core.files import folder_lock
 from tests.audit.cards import QUICK, Cards, diagonal_map, write_answers
 
-FILES = ("audit.html", "audit.json", "checklist.md", "instances.parquet")
+FILES = ("audit.html", "audit.json", "audit.md", "checklist.md", "instances.parquet")
 
 # A forked child dies before or after one call of those that the files are written with. Arrow starts its threads in
 # children only, so that forking is safe.

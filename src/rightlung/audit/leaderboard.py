@@ -45,8 +45,9 @@ class Result:
 
     @property
     def page(self) -> Path:
-        """The audit's page."""
-        return self.file.with_suffix(".html")
+        """The audit's page, or its text where the page was not kept."""
+        page, text = self.file.with_suffix(".html"), self.file.with_suffix(".md")
+        return text if text.is_file() and not page.is_file() else page
 
 
 def read_result(path: Path) -> Result:

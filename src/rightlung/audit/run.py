@@ -1,7 +1,7 @@
 """Audit a predictions file against its source.
 
 Writes ``instances.parquet`` (one row per answer), ``audit.json`` (every number), ``audit.html`` (the page) and
-``checklist.md`` (a model card, and a checklist for publications).
+``checklist.md`` (a model card, and a checklist for publications); ``audit.md`` is the page without pictures and folded tables.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import PhraseTargets, Protocol, find_protocol, gather_targets, write_instances
 from rightlung.measuring.run import NO_ANSWER
 from rightlung.models.blind.prior import LocationPrior, PriorRow
+from rightlung.pages.markdown import render_markdown
 from rightlung.pages.write import write_page
 from rightlung.predictions import Predictions, open_predictions
 from rightlung.results.estimate import BootstrapSettings
@@ -173,6 +174,7 @@ def audit(
         further: dict[str, Content] = {
             "instances.parquet": instances,
             "checklist.md": checklist(plain(result)).encode(),
+            "audit.md": render_markdown(page.brief()).encode(),
         }
         write_page(page, folder, html="audit.html", json_name="audit.json", data=result, further=further)
         work.finish()

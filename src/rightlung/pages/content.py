@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -183,6 +183,15 @@ class Page:
     def parts(self, kind: type) -> list[Any]:
         """Return all tables, figures or galleries."""
         return [part for section in self.shown for part in section.parts if isinstance(part, kind)]
+
+    def brief(self) -> Page:
+        """Return the page without pictures and without what is folded."""
+        sections = []
+        for section in self.sections:
+            parts = [part for part in section.parts if isinstance(part, Table) and not part.folded]
+            if not section.folded and (parts or section.verdict or not section.parts):
+                sections.append(replace(section, parts=parts))
+        return replace(self, sections=sections)
 
     def as_json(self) -> dict[str, Any]:
         """Return the tables, and the values of figures that no table has, as JSON values."""
