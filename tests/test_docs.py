@@ -84,7 +84,9 @@ def test_every_command_in_a_page_has_valid_arguments(page: Path) -> None:
 def test_the_index_lists_every_page() -> None:
     linked = set(re.findall(r"\]\(([^)#]+)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
-    assert pages <= linked
+    board = (ROOT / "docs" / "results" / "leaderboard" / "leaderboard.md").read_text(encoding="utf-8")
+    audits = {f"results/leaderboard/{name}" for name in re.findall(r"\]\((audits/[^)#]+)\)", board)}
+    assert pages <= linked | audits
 
 
 def test_the_readmes_examples_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Audit a predictions file against its source.
 
-Writes ``instances.parquet`` (one row per answer), ``audit.json`` (every number), ``audit.html`` (the page) and
-``checklist.md`` (a model card, and a checklist for publications); ``audit.md`` is the page without pictures and folded tables.
+Writes ``instances.parquet`` (one row per answer), ``audit.json`` (every number), ``audit.html`` (the page),
+``audit.md`` (the page without pictures and folded tables) and ``checklist.md`` (a model card, and a checklist for
+publications).
 """
 
 from __future__ import annotations
