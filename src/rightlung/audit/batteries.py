@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rightlung.core.errors import check_known
+from rightlung.core.files import plain_fields
 from rightlung.pages.content import Mark, MarkedSentence
 from rightlung.pages.numbers import percent, span
 from rightlung.probes.turns import TURNS, UNMARKED
@@ -117,8 +118,7 @@ class TrialResult:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as plain values."""
-        found = {name: value.as_json() if isinstance(value, Estimate) else value for name, value in vars(self).items()}
-        return found | {"state": self.state}
+        return plain_fields(self, state=self.state)
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,8 @@ class BatteryResults:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        return {
-            "batteries": [*self.names],
-            "tolerance": self.tolerance,
-            "trials": [one.as_json() for one in self.trials],
-            "markers": {turn: one.as_json() for turn, one in self.markers.items()},
-            "verdict": [vars(one) for one in self.verdicts()],
-        }
+        found = plain_fields(self, verdict=[vars(one) for one in self.verdicts()])
+        return {"batteries": found.pop("names"), **found}
 
     def sentences(self) -> list[str]:
         """Return the verdicts in plain text."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 from rightlung.audit.batteries import BATTERIES, TrialResult
 from rightlung.audit.blocks import rows_in_pieces
 from rightlung.lexicon import swap_sides
-from rightlung.lexicon.labeller import read_report
 from rightlung.predictions import IMAGE_QUERY, Key, Predictions
+from rightlung.probes.wording import read_sentences
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Estimator
 from rightlung.results.on_disk import TableOnDisk
@@ -75,10 +75,12 @@ def _judged(
     if expected == "mirror":
         return key, _agreement(sided_findings(before), sided_findings(swap_sides(after)))
     if key.query == IMAGE_QUERY:
-        return key, _agreement(*({n for n, p in _said(text).items() if p != "negative"} for text in (before, after)))
+        return key, _agreement(
+            *({n for n, p in read_sentences(text).items() if p != "negative"} for text in (before, after))
+        )
     _, phrase = phrases.get((key.study, key.query), ("", ""))
-    asked = _said(phrase)
-    own, changed = _said(before), _said(after)
+    asked = read_sentences(phrase)
+    own, changed = read_sentences(before), read_sentences(after)
     about = [name for name in asked if name in own]
     if not about:
         return key, None
@@ -86,10 +88,6 @@ def _judged(
     echoes = any(own[name] != other[asked[name]] == changed.get(name) for name in about)
     kept = all(changed.get(name) == own[name] for name in about)
     return key, (float(kept), float(echoes) if condition == "opposite" else np.nan)
-
-
-def _said(text: str) -> dict[str, str]:
-    return {name: polarity for one in read_report(text) for name, polarity in one.findings.items()}
 
 
 def _agreement(before: Iterable[Any], after: Iterable[Any]) -> tuple[float, float] | None:

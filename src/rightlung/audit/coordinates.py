@@ -43,7 +43,6 @@ class Mistake:
     says: str
     move: Move
     cells: Callable[[Any], Any] = np.asarray
-    boxes_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from rightlung.audit.signs import SignEffect, sign_sentences
 from rightlung.core import InputError
-from rightlung.core.files import plain
+from rightlung.core.files import plain_fields
 from rightlung.models.untrained import untrained
 from rightlung.probes.twins import SIGNS, TWIN
 from rightlung.results.estimate import BootstrapSettings, Comparison
@@ -65,8 +65,7 @@ class Gates:
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the limits of the rules."""
         rules = {"relevant_change": RELEVANT, "relevant_fall": RELEVANT_FALL, "fewest_patients": FEW_PATIENTS}
-        found: dict[str, Any] = plain(vars(self) | {"rules": rules})
-        return found
+        return plain_fields(self, rules=rules)
 
     @property
     def sentence(self) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rightlung.core.files import plain
+from rightlung.core.files import plain_fields
 from rightlung.results.aggregates import estimate
 from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.estimator import Estimator
@@ -33,8 +33,7 @@ class ReportGate:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        found: dict[str, Any] = plain(vars(self) | {"values": {k: v.as_json() for k, v in self.values.items()}})
-        return found
+        return plain_fields(self)
 
 
 def above(one: Estimate, border: float) -> Dependence:

@@ -7,8 +7,9 @@ has no target: it is counted, and so are sentences that only deny.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -99,24 +100,12 @@ def _pixels(maps: Sequence[AnswerMap]) -> NDArray[np.float32]:
     return np.concatenate([to_pixels([one], (PIXELS, PIXELS)) for one in maps]).astype(np.float32)
 
 
-def written_maps(
-    model: Any, studies: Iterable[Study], at_once: int = 16, tell: Callable[[int], None] = lambda done: None
-) -> SentenceMaps:
+def written_maps(model: Any, studies: Iterable[Study], at_once: int = 16) -> SentenceMaps:
     """Write the reports of studies, and collect the maps of their sentences."""
-    found, some = SentenceMaps(), list[Study]()
-
-    def write() -> None:
+    found, left = SentenceMaps(), iter(studies)
+    while some := [*islice(left, at_once)]:
         for study, report in zip(some, model.report([one.load() for one in some]), strict=True):
             found.add(study, report)
-        some.clear()
-
-    for number, study in enumerate(studies, start=1):
-        some.append(study)
-        if len(some) == at_once:
-            write()
-            tell(number)
-    if some:
-        write()
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rightlung.core.files import plain
+from rightlung.core.files import plain_fields
 from rightlung.pages.content import MarkedSentence
 from rightlung.pages.numbers import span
 from rightlung.probes.twins import SIGNS
@@ -39,8 +39,7 @@ class SignEffect:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        found: dict[str, Any] = plain(vars(self) | {"shortcut": self.shortcut})
-        return found
+        return plain_fields(self, shortcut=self.shortcut)
 
 
 def sign_effects(table: pa.Table, settings: BootstrapSettings) -> list[SignEffect]:

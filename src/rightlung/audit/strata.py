@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rightlung.core import Phrase, Polarity
-from rightlung.core.files import plain
+from rightlung.core.files import plain_fields
 from rightlung.lexicon.findings import find
 from rightlung.measuring import PhraseTargets, Targets
 from rightlung.measuring.answered import Answered, answered
@@ -63,8 +63,7 @@ class Strata:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        found: dict[str, Any] = plain(vars(self))
-        return found | {"places": {name: list(places) for name, places in AT.items()}, "fixed": FIXED}
+        return plain_fields(self, places=AT, fixed=FIXED)
 
 
 def sampled(batches: Iterable[Batch], targets: Targets, prior: LocationPrior | None) -> dict[str, list[Answered]]:

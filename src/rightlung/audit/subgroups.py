@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rightlung.core.files import plain
+from rightlung.core.files import plain_fields
 from rightlung.measuring import PhraseTargets, Targets, find_measure
 from rightlung.pages.content import Cell, Column, Table
 from rightlung.pages.numbers import span
@@ -46,8 +46,7 @@ class Subgroup:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        found: dict[str, Any] = plain(vars(self))
-        return found
+        return plain_fields(self)
 
 
 def add_persons(targets: Targets, known: Collection[str]) -> None:

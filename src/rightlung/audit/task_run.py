@@ -370,15 +370,13 @@ class TaskRun:
         """Measure the reports under all conditions, and return what they depend on."""
         rows = _wanted(predictions.batches(), known.asked)
         table = measure(rows, known.targets, gate_protocol(protocol))
-        sources: dict[str, Any] = {}
-        if isinstance(self.what, TracesWords):
-            tell = partial(self.progress, "tracing words")
-            studies = traced(self.source, table["study"].to_pylist())
-            sources = words_of(self.what, studies, self.batch_size, tell)
+        if not isinstance(self.what, TracesWords):
+            return report_gates(table, self.settings)
+        studies = traced(self.source, table["study"].to_pylist())
+        sources = words_of(self.what, studies, self.batch_size, partial(self.progress, "tracing words"))
         gates = report_gates(table, self.settings, sources)
-        if isinstance(self.what, TracesWords) and isinstance(self.what, Reporter):
-            maps = written_maps(self.what, traced(self.source, table["study"].to_pylist()), self.batch_size)
-            gates.append(gate_of_maps(maps.table(), self.settings))
+        if isinstance(self.what, Reporter):
+            gates.append(gate_of_maps(written_maps(self.what, studies, self.batch_size).table(), self.settings))
         return gates
 
     def blind(self, part: TaskPart, known: Known) -> BlindBaselines:

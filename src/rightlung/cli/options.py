@@ -43,7 +43,8 @@ TASK_HELP = (
 )
 GATES_HELP = (
     "Also ask with the finding taken away, a place elsewhere covered, other images and other words, and give a verdict "
-    "for each finding (docs/gates.md)."
+    "for each finding (docs/gates.md). With --task report: also with the mirrored image and with parts of the model "
+    "changed, and say what the reports depend on."
 )
 SELF_TEST_HELP = (
     "Without a model and a source: show that each text metric prefers the identical report and punishes a negated "
@@ -67,10 +68,6 @@ POOL_HELP = (
     "frequency prior. Default: the reports of SOURCE alone."
 )
 PROBE_HELP = "With --task probe: logistic (regression to convergence) or five-epochs (eCLIP's protocol)."
-GATES_HELP = (
-    "With --task report: also ask about another, the mirrored, the average and a noise image, and with parts of the "
-    "model changed; say what the reports depend on."
-)
 MISSING_HELP = (
     "With --task classification or probe: whether a finding that an image's labels lack is unknown or, if other images "
     "have it, negative."

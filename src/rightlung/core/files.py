@@ -140,6 +140,11 @@ def plain(value: object) -> Any:
     return plain(value.as_json()) if hasattr(value, "as_json") else value
 
 
+def plain_fields(value: object, **further: object) -> dict[str, Any]:
+    """Return the fields of a dataclass, and ``further`` ones, as values that JSON can hold (`plain`)."""
+    return {name: plain(one) for name, one in (vars(value) | further).items()}
+
+
 def write_json(path: Path, content: object, *, durable: bool = False) -> None:
     """Write `plain` of the content as a JSON file, atomically."""
     text = json.dumps(plain(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rightlung.core import Box, ScoredBox
+from rightlung.core import ScoredBox
 from rightlung.diagnosis.conventions import Choices
 from rightlung.diagnosis.means import Floats, Groups, Statistic, pooled
 from rightlung.measuring import BoxSettings
 from rightlung.measuring.answered import Answered
-from rightlung.measuring.boxes import DETECTIONS, detection_rows
+from rightlung.measuring.boxes import DETECTIONS, detection_rows, detections_of
 from rightlung.measuring.targets import StudyLabels
 from rightlung.scoring.detection import SCORE_THRESHOLDS, Detections, SortedDetections, match, union_overlaps
 
@@ -35,13 +35,11 @@ def _set(one: Detections, boxes: str, ranked: bool = True) -> Detections:
 
 def of_phrases(answers: Iterable[Answered]) -> list[tuple[Any, Detections]]:
     """Return the boxes of answers to phrases, with those of the targets."""
-    found = []
-    for one in answers:
-        if one.answer.boxes is not None and one.phrase.boxes:
-            boxes = [Box(*(box[name] for name in ("x0", "y0", "x1", "y1"))) for box in one.answer.boxes]
-            targets = [Box(*corners) for corners in one.phrase.boxes]
-            found.append((one.phrase, Detections(boxes, [float(box["score"]) for box in one.answer.boxes], targets)))
-    return found
+    return [
+        (one.phrase, detections_of(one.answer.boxes, one.phrase.boxes))
+        for one in answers
+        if one.answer.boxes is not None and one.phrase.boxes
+    ]
 
 
 class BoxOverlap:

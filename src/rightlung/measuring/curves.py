@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rightlung.core.box import Box
 from rightlung.measuring.answered import Answered
+from rightlung.measuring.boxes import detections_of
 from rightlung.measuring.maps import to_pixels
 from rightlung.scoring.localisation.measures import can_normalise, levels_of, overlaps_at
 from rightlung.scoring.localisation.ranking import Ranking
@@ -56,10 +56,10 @@ def _curves(one: Answered) -> dict[str, Floats]:
     found["contours"] = np.array([np.mean(covered) if lowest < highest else np.nan])
     distances = peak_distances(pixels, one.mask) / size[0]
     found["pointing"] = np.array([(distances <= tolerance).mean() for tolerance in TOLERANCES])
-    boxes = [Box(*(box[name] for name in ("x0", "y0", "x1", "y1"))) for box in one.answer.boxes or ()]
-    targets = [Box(*corners) for corners in one.phrase.boxes]
-    found["scores"] = np.array([float(box["score"]) for box in one.answer.boxes or ()])
-    found["hits"] = np.array([any(box.iou(target) >= HIT for target in targets) for box in boxes], np.float64)
+    detected = detections_of(one.answer.boxes or (), one.phrase.boxes)
+    found["scores"] = np.array(detected.scores)
+    hitting = [any(box.iou(target) >= HIT for target in detected.targets) for box in detected.boxes]
+    found["hits"] = np.array(hitting, np.float64)
     return found
 
 

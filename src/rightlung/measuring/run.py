@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,20 +79,18 @@ def measure(
     *,
     device: Any = "cpu",
     workers: int | None = None,
-    progress: Callable[[int], None] | None = None,
     candidates: Mapping[str, Candidates] | None = None,
 ) -> pa.Table:
     """Measure answers against targets and return the instances table; undefined numbers are NaN, never null.
 
     ``answers`` are batches of predictions in any order. With ``device="cpu"`` maps are scored as arrays by ``workers``
-    threads, with anything else (also ``torch.device("cpu")``) as tensors on that device. ``progress`` is called with
-    the number of answers read. ``candidates`` are the texts to retrieve from by condition (``none``: also for the
-    others). Default: the reports of ``answers``.
+    threads, with anything else (also ``torch.device("cpu")``) as tensors on that device. ``candidates``
+    are the texts to retrieve from by condition (``none``: also for the others). Default: the reports of ``answers``.
     """
     scorer = _Scorer(targets, protocol, device, workers)
     image_rows = dict.fromkeys(made for name in protocol.measures if (made := find_measure(name).image_rows))
     schema = _schema(targets, scorer.columns)
-    parts, count, read = [], 0, 0
+    parts, count = [], 0
     with Changes({*REGIONS, *targets.regions}) as changes:
         for batch in answers:
             rows: list[dict[str, Any]] = []
@@ -108,9 +106,7 @@ def measure(
             scorer.score(jobs)
             _score_boxes(rows, scorer.measures)
             parts.append(pa.Table.from_pylist(rows, schema))
-            count, read = count + len(rows), read + len(batch)
-            if progress is not None:
-                progress(read)
+            count += len(rows)
     table = pa.concat_tables(parts) if parts else schema.empty_table()
     for name in CHANGES:
         column = np.full(count, np.nan)

@@ -21,7 +21,7 @@ Curve = Sequence[tuple[float, Estimate]]
 
 def curve_figure(
     name: str, title: str, caption: str, axes: tuple[str, str], curves: Mapping[str, Curve], *,
-    diagonal: bool = False, marks: Mapping[str, float] | None = None, folded: bool = False,
+    diagonal: bool = False, marks: Mapping[str, float] | None = None,
 ) -> Figure:  # fmt: skip
     """Return curves between 0 and 1 with bands of their intervals, the model's first, baselines dashed.
 
@@ -61,4 +61,4 @@ def curve_figure(
     numbers = [
         {"series": label, "x": at, **one.as_json()} for label, curve in curves.items() for at, one in curve
     ]  # fmt: skip
-    return Figure(name, title, caption, cache(draw), folded, numbers)
+    return Figure(name, title, caption, cache(draw), numbers=numbers)

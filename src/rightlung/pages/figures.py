@@ -215,7 +215,6 @@ def correlation_figure(
     names: Sequence[str],
     found: Mapping[tuple[str, str], Estimate],
     *,
-    digits: int = 2,
     folded: bool = False,
 ) -> Figure:
     """Return a triangle of correlations: blue above zero, orange below, bold where the interval excludes zero.
@@ -248,7 +247,7 @@ def correlation_figure(
                 box.set_alpha(min(1.0, abs(one.value)))
                 place.add_patch(box)
                 weight = "bold" if one.excludes(0.0) else "normal"
-                place.text(s=number(one.value, digits), color=COLOURS["ink"], fontweight=weight, **centre)
+                place.text(s=number(one.value), color=COLOURS["ink"], fontweight=weight, **centre)
         return drawing
 
     return Figure(name, title, caption, cache(draw), folded, kept)
@@ -261,8 +260,6 @@ def share_figure(
     rows: Sequence[str],
     columns: Sequence[str],
     counts: Sequence[Sequence[int]],
-    *,
-    folded: bool = False,
 ) -> Figure:
     """Return a heat map of counts, each cell darker the greater its share of the row, with the share in percent."""
 
@@ -293,7 +290,7 @@ def share_figure(
         return drawing
 
     listed = [{"row": row, **dict(zip(columns, own, strict=True))} for row, own in zip(rows, counts, strict=True)]
-    return Figure(name, title, caption, cache(draw), folded, listed)
+    return Figure(name, title, caption, cache(draw), numbers=listed)
 
 
 def _frame(

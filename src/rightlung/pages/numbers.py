@@ -64,9 +64,9 @@ def percent(estimate: Estimate | None, digits: int = 0) -> str:
     return f"{value} % ({interval(estimate, low, f'{high} %')})" if estimate.has_interval else f"{value} %"
 
 
-def verdict(comparison: Comparison | None, digits: int = 2, scale: float = 1.0) -> str:
+def verdict(comparison: Comparison | None, digits: int = 2) -> str:
     """Return the difference with its interval and, unless a difference is shown, the outcome in words."""
-    text = span(comparison, digits, signed=True, scale=scale)
+    text = span(comparison, digits, signed=True)
     undecided = comparison is not None and comparison.defined and not comparison.shown
     return f"{text}: {comparison.verdict}" if comparison is not None and undecided else text
 

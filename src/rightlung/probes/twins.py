@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from rightlung.core import Image, InputError, Phrase, Polarity, Study
 from rightlung.core.keyed import text_digest
 from rightlung.lexicon.wordkeys import findings_about
-from rightlung.probes.rules import Target, own_target
+from rightlung.probes.rules import own_target
 
 TWIN = "twin-"
 """Begins the name of a condition that asks about a twin; the change follows."""
@@ -74,17 +72,6 @@ def occluded_finding(study: Study) -> Phrase | None:
     places = located(study)
     drawn = changed_finding(study, None, "removed") if study.twins is not None else _drawn(study, places)
     return None if drawn is None else places[drawn]
-
-
-def twin_target(study: Study, phrase: Phrase, change: str) -> Target | str:
-    """Return the pixels of the changed finding in the twin's image, or the reason why there are none."""
-    finding = changed_finding(study, phrase, change)
-    if finding is None:
-        return "phrases without a twin"
-    located = [one for one in study.twin(change, finding).located_findings if finding in one.findings]
-    if not located or located[0].mask is None:
-        return "phrases whose finding is not in the twin's image"
-    return Target(np.asarray(located[0].mask.pixels), "exact mask")
 
 
 def check_twins(address: str, has_twins: bool, condition: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from rightlung.core.files import plain
+from rightlung.core.files import plain_fields
 from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.estimator import Deferred, Estimator, Floats
 from rightlung.results.groups import FEW_PATIENTS
@@ -91,8 +91,7 @@ class GateResult:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        found: dict[str, Any] = plain(vars(self))
-        return found
+        return plain_fields(self)
 
 
 def judge(groups: Sequence[GateColumns], estimator: Estimator, relevant: float = RELEVANT) -> list[GateResult]:

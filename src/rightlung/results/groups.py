@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from rightlung.core.errors import InputError
-from rightlung.core.files import plain
+from rightlung.core.files import plain_fields
 from rightlung.lexicon import region
 from rightlung.measuring import find_measure
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
@@ -53,8 +53,7 @@ class _JsonFields:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        found: dict[str, Any] = plain(vars(self))
-        return found
+        return plain_fields(self)
 
 
 @dataclass(frozen=True)
