@@ -134,7 +134,7 @@ class BatteryResults:
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
         found = plain_fields(self, verdict=[vars(one) for one in self.verdicts()])
-        return {"batteries": found.pop("names"), **found}
+        return {"batteries": found.pop("names"), "tolerance": self.tolerance, **found}
 
     def sentences(self) -> list[str]:
         """Return the verdicts in plain text."""
