@@ -145,7 +145,8 @@ def test_nothing_but_the_picture_tells_maps_apart(
     assert [one["boxes"] for one in maps.values()] == [[], []]
     shelf = owner.app.state.context.shelf  # type: ignore[attr-defined]
     shelf.queue.forget(lambda _: True)
-    monkeypatch.setattr(type(shelf), "_image", lambda *_: np.full((96, 96), np.nan, np.float32))
+    nothing = np.full((96, 96), np.nan, np.float32)
+    monkeypatch.setattr("rightlung.app.models.changed_image", lambda *_: nothing)
     refused = anna.get(f"{at}/maps")
     assert refused.status_code == 422
     assert not re.search("starter|chex", refused.text)

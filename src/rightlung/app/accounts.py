@@ -35,11 +35,6 @@ class Caller:
     name: str
     role: str
 
-    def check_owner(self) -> None:
-        """Raise an error unless the person is an owner."""
-        if self.role != "owner":
-            raise AppError(403, "forbidden", "only an owner may do this")
-
 
 @dataclass
 class Accounts:

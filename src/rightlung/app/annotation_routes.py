@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from rightlung.app.accounts import Caller
@@ -74,12 +73,15 @@ def remove(annotation: str, version: Version, app: App, who: Who) -> None:
 
 def annotations_of(app: Context, who: Caller, key: str) -> list[dict[str, Any]]:
     """Return the annotations of a study that a person may see."""
-    sources = (app.library.source.address, "kept")  # another source may have a study of the same name
-    query = select(Annotation).where(Annotation.study_key == key, Annotation.source.in_(sources))
-    query = query.order_by(Annotation.created, Annotation.id)
+    query = served(app).where(Annotation.study_key == key).order_by(Annotation.created, Annotation.id)
     with app.store.reading() as session:
-        rows: Sequence[Annotation] = session.scalars(query).all()
+        rows = session.scalars(query).all()
     return [annotation_json(row) for row in rows if who.role == "owner" or row.author == who.name]
+
+
+def served(app: Context) -> Select[Annotation]:
+    """Return the query for annotations of what is served now; another source may have a study of the same name."""
+    return select(Annotation).where(Annotation.source.in_((app.library.source.address, "kept")))
 
 
 def annotation_json(row: Annotation) -> dict[str, Any]:

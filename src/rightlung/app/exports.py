@@ -6,19 +6,20 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import groupby
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from sqlalchemy import select
 
 from rightlung.app.accounts import Caller
+from rightlung.app.annotation_routes import served
 from rightlung.app.context import App, Context, Owner, find
 from rightlung.app.errors import AppError
 from rightlung.app.pixels import as_deep_png, mask_png
 from rightlung.app.store.tables import Annotation
 from rightlung.app.views import mask_of
 from rightlung.core import Box, Study
-from rightlung.core.mask import Mask
 from rightlung.lexicon import prompt
 
 router = APIRouter(prefix="/api/v1/exports", tags=["annotations"])
@@ -65,7 +66,7 @@ def manifest(app: App, who: Owner, author: Author = "") -> Response:
                     phrase["boxes"] = [one.box]
                 if one.mask is not None:
                     phrase["mask"] = f"masks/{number}-{place}.png"
-                    _put(archive, phrase["mask"], mask_png(_sized(mask_of(one.mask), study)))
+                    _put(archive, phrase["mask"], mask_png(mask_of(one.mask).resized(study.image.shape)))
                 row["phrases"].append(phrase)
             lines.append(json.dumps(row, ensure_ascii=False))
         _put(archive, "manifest.jsonl", "".join(f"{line}\n" for line in lines).encode())
@@ -76,24 +77,12 @@ def manifest(app: App, who: Owner, author: Author = "") -> Response:
 
 def _drawn(app: Context, who: Caller, author: str) -> Iterator[tuple[Study, list[Annotation]]]:
     """Yield the annotated studies that are served now, with what was drawn."""
-    query = select(Annotation).order_by(Annotation.study_key, Annotation.created, Annotation.id)
+    query = served(app).order_by(Annotation.study_key, Annotation.created, Annotation.id)
     with app.store.reading() as session:
         rows = [row for row in session.scalars(query) if author in ("", row.author)]
-    by_study: dict[str, list[Annotation]] = {}
-    for row in rows:
-        if row.source in (app.library.source.address, "kept"):
-            by_study.setdefault(row.study_key, []).append(row)
-    for key, drawn in by_study.items():
-        try:
-            study = find(app, key, who.name).study
-        except AppError:  # a kept image of somebody else, or deleted
-            continue
-        yield study, drawn
-
-
-def _sized(mask: Mask, study: Study) -> Mask:
-    size = (study.image.shape[0], study.image.shape[1])
-    return mask if mask.size == size else mask.resized(size)
+    for key, drawn in groupby(rows, lambda row: row.study_key):
+        with suppress(AppError):  # a kept image of somebody else, or deleted
+            yield find(app, key, who.name).study, list(drawn)
 
 
 def _put(archive: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -121,23 +121,19 @@ class Library:
     def get(self, key: str, user: str) -> Entry:
         """Return the study of a key, for a user."""
         with self._lock:
-            entry = self._own.get(key) or self._open.get(key)
-            if entry is not None and key in self._open:
-                self._open.move_to_end(key)
-        if entry is not None:
-            if entry.owner not in (None, user):
-                raise not_found("study with this key", "unknown-study")
-            return entry
-        study_id = id_of(key)
-        if study_id is None:
+            entry = self._own.get(key)
+        if entry is None and (study_id := id_of(key)) is not None:
+            return self.by_id(study_id)
+        if entry is None or entry.owner not in (None, user):
             raise not_found("study with this key", "unknown-study")
-        return self.by_id(study_id)
+        return entry
 
     def by_id(self, study_id: str) -> Entry:
         """Return a study of the source."""
         key = key_of(study_id)
         with self._lock:
             if key in self._open:
+                self._open.move_to_end(key)
                 return self._open[key]
         with self._reading:
             try:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 
 from rightlung.app.errors import AppError
 from rightlung.app.library import Entry
-from rightlung.app.perturbing import Perturbed, changed_image
+from rightlung.app.perturbing import Perturbed, changed_image, forget_changed
 from rightlung.app.queue import ModelQueue
 from rightlung.app.screening import FINDER
 from rightlung.app.views import boxes_json, grounding_json, map_json
@@ -27,8 +26,6 @@ from rightlung.models.registry import abilities, find_folder, first_line, load, 
 from rightlung.predictions import Key
 
 RANKING = "A ranking only: a higher score means a better match, but it is not a probability; nothing was calibrated."
-LAST = 4
-"""Changed images that stay in memory, so that several questions about one share the model's work on it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +73,6 @@ class Shelf:
     def __init__(self, names: Sequence[str], waiting: int, threads: int) -> None:
         self.models = {name: ServedModel(name, load(name)) for name in dict.fromkeys(names)}
         self.queue = ModelQueue(waiting)
-        self._images: list[tuple[tuple[Any, ...], Image]] = []
         torch.set_num_threads(threads)
 
     def find(self, name: str, ability: str | None = None) -> ServedModel:
@@ -90,33 +86,25 @@ class Shelf:
 
     def ground(self, name: str, entry: Entry, text: str, change: Perturbed | None = None) -> dict[str, Any]:
         """Return where a model sees a text in the image of a study, or in a changed one."""
-        model = self.find(name, "ground")
-        parameters = () if change is None else change.parameters
-        return self._timed(
-            ("ground", name, entry.key, parameters, text), partial(self._ground, model, entry, text, parameters)
-        )
+        model, parameters = self.find(name, "ground"), () if change is None else change.parameters
 
-    def _ground(
-        self, model: ServedModel, entry: Entry, text: str, parameters: tuple[tuple[str, str], ...]
-    ) -> dict[str, Any]:
-        image = self._image(entry, parameters)
-        found = self._answer(model, "ground", entry, Query(text), image)["grounding"]
-        similarity = None
-        if isinstance(model.model, base.Matcher):
-            similarity = self._answer(model, "similarity", entry, Query(text), image).get("similarity_global")
-        answer = grounding_json(entry.study, text, found.heatmap, found.boxes, found.abstention)
-        if similarity is not None:
-            score = {"value": round(similarity, 5), "name": "similarity of image and text"}
-        else:
-            best = max((one.score for one in found.boxes), default=None)
-            score = {"value": None if best is None else round(best, 5), "name": "score of the best box"}
-        notes = []
-        if isinstance(model.model, base.Reader):
-            reading = model.model.reads(text)
-            read_to = None if reading.complete else len(reading.text)
-            notes = [one for one in [reading_warning(text, read_to, reading.known, reading.tokens)] if one]
-        score |= {"calibrated": False, "probability": None, "statement": RANKING}
-        return answer | {"score": score, "notes": notes}
+        def job() -> dict[str, Any]:
+            image = changed_image(entry.study, parameters)
+            found = self._answer(model, "ground", entry, Query(text), image)["grounding"]
+            answer = grounding_json(entry.study, text, found.heatmap, found.boxes, found.abstention)
+            value, what, notes = None, "similarity of image and text", []
+            if isinstance(model.model, base.Matcher):
+                value = self._answer(model, "similarity", entry, Query(text), image).get("similarity_global")
+            if value is None:
+                value, what = max((one.score for one in found.boxes), default=None), "score of the best box"
+            if isinstance(model.model, base.Reader):
+                reading = model.model.reads(text)
+                read_to = None if reading.complete else len(reading.text)
+                notes = [one for one in [reading_warning(text, read_to, reading.known, reading.tokens)] if one]
+            score = {"value": None if value is None else round(value, 5), "name": what, "statement": RANKING}
+            return answer | {"score": score | {"calibrated": False, "probability": None}, "notes": notes}
+
+        return self._timed(("ground", name, entry.key, parameters, text), job)
 
     def describe(self, name: str, entry: Entry, query: Query) -> dict[str, Any]:
         """Return the sentence of a model for a phrase, a box, or both."""
@@ -169,18 +157,6 @@ class Shelf:
         answer, known = self.queue.ask(key, job)
         return {**answer, "cached": known, "milliseconds": round(1e3 * (time.perf_counter() - started), 1)}
 
-    def _image(self, entry: Entry, parameters: tuple[tuple[str, str], ...]) -> Image:
-        """Return the image to show; called by the one worker only. The same object for the same image."""
-        if not parameters:
-            return entry.study.image
-        key = (entry.key, parameters)
-        for known, image in self._images:
-            if known == key:
-                return image
-        image = np.ascontiguousarray(changed_image(entry.study, dict(parameters)), dtype=np.float32)
-        self._images = [(key, image), *self._images[: LAST - 1]]
-        return image
-
     def _answer(
         self, model: ServedModel, method: str, entry: Entry, query: Query, image: Image | None = None
     ) -> dict[str, Any]:
@@ -196,7 +172,7 @@ class Shelf:
     def forget(self, entry: Entry) -> None:
         """Forget all answers about an image."""
         self.queue.forget(lambda key: entry.key in key)
-        self._images = [(key, image) for key, image in self._images if key[0] != entry.key]
+        forget_changed()
 
     def close(self) -> None:
         """Stop answering."""

@@ -5,10 +5,13 @@ The changes are those of `rightlung.probes`; here they apply to any text, not on
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
+
+import numpy as np
 
 from rightlung.app.errors import AppError
 from rightlung.app.library import Entry
@@ -18,7 +21,7 @@ from rightlung.judgements.judgement import same_words
 from rightlung.lexicon import negative_prompts, prompt, swap_sides
 from rightlung.lexicon.labeller import read_sentence
 from rightlung.phantom.twins import CHANGES
-from rightlung.probes.images import NoiseImage, occlusion
+from rightlung.probes.images import NoiseImage, Occlusion, occlusion
 from rightlung.probes.probe import Setting
 from rightlung.probes.registry import nonsense_of
 from rightlung.probes.twins import changed_finding
@@ -27,6 +30,9 @@ Kind = Literal[
     "swap-sides", "negate", "replace", "occlude-peak", "occlude-target", "twin-removed", "twin-moved", "twin-worse",
     "noise-image", "nonsense-prompt",
 ]  # fmt: skip
+PARAMETERS = ("twin", "finding", "noise", "target", "cover")
+"""Parameters of an image's address that change it."""
+Parameters = tuple[tuple[str, str], ...]
 SEED = 0
 
 
@@ -35,7 +41,7 @@ class Perturbed:
     """The changed question. ``parameters`` of the image's address give the changed image; empty: the study's own."""
 
     text: str
-    parameters: tuple[tuple[str, str], ...] = ()
+    parameters: Parameters = ()
     box: tuple[float, float, float, float] | None = None
 
     def address(self, entry: Entry) -> str | None:
@@ -65,44 +71,54 @@ def perturbed(
         return Perturbed(text, (("cover", f"{x},{y}"),), box)
     if kind == "occlude-target":
         index = _index_of(study, text)
-        if index is None or occlusion(study, study.phrases[index], SEED, False) is None:
+        if index is None or _cover(study, index) is None:
             raise _no_change("only a phrase of the study that has boxes or a mask has a target to cover")
-        phrase = study.phrases[index]
-        boxes = [box.as_tuple() for box in phrase.target_boxes]
+        boxes = [box.as_tuple() for box in study.phrases[index].target_boxes]
         (x0, y0), (x1, y1) = (tuple(f(one[i] for one in boxes) for i in at) for f, at in ((min, (0, 1)), (max, (2, 3))))
         return Perturbed(text, (("target", str(index)),), (x0, y0, x1, y1))
     return _twin(study, text, kind.removeprefix("twin-"), finding)
 
 
-def changed_image(study: Study, parameters: dict[str, str]) -> Image:
-    """Return the image that an address with these parameters shows; of several, the first counts."""
-    if "twin" in parameters:
-        change, finding = parameters["twin"], parameters.get("finding", "")
+def changed_image(study: Study, parameters: Parameters) -> Image:
+    """Return the image that an address with these parameters shows, the same object for the same image."""
+    return _changed(study, parameters) if parameters else study.image
+
+
+@lru_cache(maxsize=4)
+def _changed(study: Study, parameters: Parameters) -> Image:
+    given = dict(parameters)
+    if "twin" in given:
+        change, finding = given["twin"], given.get("finding", "")
         if study.twins is None or change not in CHANGES or finding not in study.twins.findings(change):
             raise AppError(409, "no-twin", f"this study has no twin with {finding or 'no finding'} {change}")
-        return _twin_image(study, change, finding)
-    if "noise" in parameters:
-        return NoiseImage(SEED, study.id)(study.image)
-    if "target" in parameters:
-        index = int(parameters["target"]) if parameters["target"].isdecimal() else -1
-        change_it = occlusion(study, study.phrases[index], SEED, False) if 0 <= index < len(study.phrases) else None
-        if change_it is None:
+        image = study.twin(change, finding).image
+    elif "noise" in given:
+        image = NoiseImage(SEED, study.id)(study.image)
+    elif "target" in given:
+        cover = _cover(study, int(given["target"][:9]) if given["target"][:9].isdecimal() else None)
+        if cover is None:
             raise AppError(409, "no-change", "this phrase has no target to cover")
-        return change_it(study.image)
-    if "cover" in parameters:
+        image = cover(study.image)
+    else:
         try:
-            x, y = (float(value) for value in parameters["cover"].split(","))
-        except ValueError:
-            raise AppError(422, "invalid", "cover: expected x,y in fractions of the image", "cover") from None
+            x, y = (float(value) for value in given["cover"].split(","))
+        except (KeyError, ValueError):
+            x = y = math.nan
         if not (0 <= x <= 1 and 0 <= y <= 1):
-            raise AppError(422, "invalid", "cover: x and y must lie in the image, from 0 to 1", "cover")
-        return covered(study.image, x, y)
-    return study.image
+            message = "cover: expected x,y in fractions of the image, from 0 to 1"
+            raise AppError(422, "invalid", message, "cover")
+        image = covered(study.image, x, y)
+    return np.ascontiguousarray(image, dtype=np.float32)
 
 
-@lru_cache(maxsize=64)
-def _twin_image(study: Study, change: str, finding: str) -> Image:
-    return study.twin(change, finding).image
+forget_changed = _changed.cache_clear
+"""Forget the changed images that stay in memory, so that questions about one share the models' work on it."""
+
+
+def _cover(study: Study, index: int | None) -> Occlusion | None:
+    """Return what covers the target of a phrase, None if it has none."""
+    phrase = None if index is None else next(iter(study.phrases[index:]), None)
+    return None if phrase is None else occlusion(study, phrase, SEED, False)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,25 +16,24 @@ from rightlung.core import InputError
 @cache
 def standard_questions() -> list[dict[str, Any]]:
     """Return recall, precision and intuitiveness with their anchors as JSON values."""
-    found = []
-    for one in yaml.safe_load((Path(__file__).parent / "questions.yaml").read_text(encoding="utf-8")):
-        choices = [
-            {"value": value, "label": label, "anchor": one["anchors"].get(value)}
-            for value, label in enumerate(one["labels"], 1)
-        ]
-        found.append({"name": one["name"], "text": one["text"], "required": True, "choices": choices})
-    return found
+    found = yaml.safe_load((Path(__file__).parent / "questions.yaml").read_text(encoding="utf-8"))
+    return [_question(one["name"], one["text"], one["labels"], one["anchors"]) for one in found]
 
 
 def custom_questions(given: list[CustomQuestion]) -> list[dict[str, Any]]:
     """Return questions of one's own, named q1, q2…, as JSON values."""
-    found = []
-    for place, one in enumerate(given, 1):
-        choices = None
-        if one.choices is not None:
-            choices = [{"value": value, "label": label, "anchor": None} for value, label in enumerate(one.choices, 1)]
-        found.append({"name": f"q{place}", "text": one.text, "required": False, "choices": choices})
-    return found
+    return [_question(f"q{place}", one.text, one.choices) for place, one in enumerate(given, 1)]
+
+
+def _question(
+    name: str, text: str, labels: Sequence[str] | None, anchors: Mapping[int, str] | None = None
+) -> dict[str, Any]:
+    """Return a question; those with anchors are required, and one without labels asks for a text."""
+    known = anchors or {}
+    choices = None
+    if labels is not None:
+        choices = [{"value": one, "label": label, "anchor": known.get(one)} for one, label in enumerate(labels, 1)]
+    return {"name": name, "text": text, "required": anchors is not None, "choices": choices}
 
 
 def check_custom_answers(request: AnswerRequest, questions: list[dict[str, Any]]) -> dict[str, Any]:

@@ -122,8 +122,8 @@ def _rows(app: Context, who: Caller, reader_study: str) -> list[dict[str, Any]]:
 
 def _result(app: Context, who: Caller, reader_study: str) -> dict[str, Any]:
     with app.store.reading() as session:
-        row = studies.find(session, reader_study, who)
-        open_items = sum(len(item.codes) - len(item.answers) for item in _answered(session, reader_study, who)[1])
+        row, items = _answered(session, reader_study, who)
+        open_items = sum(len(item.codes) - len(item.answers) for item in items)
     rows = _rows(app, who, reader_study)
     if not rows:
         raise AppError(409, "no-change", "nothing is judged yet, so there is nothing to analyse")

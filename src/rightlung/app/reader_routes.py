@@ -161,17 +161,14 @@ def _item(app: Context, session: Session, found: Item) -> dict[str, Any]:
     row = item_json(found, [one.id for one in ordered].index(found.id))
     phrases = app.library.by_id(found.study).study.phrases
     saved = {one.code: answer_json(one) for one in found.answers}
-    chosen = found.prompt is not None
-    aliases = dict(zip(ALIASES, found.codes, strict=False)) if chosen else {}
+    aliases = {} if found.prompt is None else dict(zip(ALIASES, found.codes, strict=False))
     truth = None
-    if found.reader_study.settings["show_truth"] and chosen and found.phrase != CUSTOM:
+    if found.reader_study.settings["show_truth"] and aliases and found.phrase != CUSTOM:
         truth = target_json(phrases[int(found.phrase.partition(":")[2])])
     return row | {
         "sentences": [{"index": index, "text": phrase.text} for index, phrase in enumerate(phrases)],
         "aliases": list(aliases),
-        "answers": {alias: saved.get(code) for alias, code in zip(ALIASES, found.codes, strict=False)}
-        if chosen
-        else {},
+        "answers": {alias: saved.get(code) for alias, code in aliases.items()},
         "custom_prompts": found.reader_study.settings["custom_prompts"],
         "show_truth": found.reader_study.settings["show_truth"],
         "truth": truth,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from fastapi import APIRouter, Request, Response
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
@@ -14,14 +13,13 @@ from rightlung.app.errors import AppError
 from rightlung.app.requests import LoginRequest, UserRequest
 from rightlung.app.security import COOKIE
 from rightlung.app.settings import MODELS, PHRASE_CHARACTERS, PHRASES, SESSION_HOURS, UPLOAD_BYTES
-from rightlung.core.plotting import HEAT, PREDICTED, TARGET
 
 router = APIRouter(prefix="/api/v1", tags=["people"])
 
 
 @router.get("/session")
 def session(request: Request, app: App) -> dict[str, Any]:
-    """Who is logged in, the CSRF token, the limits, and the colours of pages."""
+    """Who is logged in, the CSRF token, and the limits."""
     return _session(app, somebody(request, app), request.cookies.get(COOKIE, ""))
 
 
@@ -67,7 +65,6 @@ def remove_user(name: str, app: App, who: Owner) -> None:
 
 
 def _session(app: Context, user: Caller | None, cookie: str) -> dict[str, Any]:
-    known = next(iter(app.shelf.models), None)
     return {
         "version": __version__,
         "login_required": app.accounts.required,
@@ -81,18 +78,5 @@ def _session(app: Context, user: Caller | None, cookie: str) -> dict[str, Any]:
             "phrases": PHRASES,
             "models": MODELS,
         },
-        "defaults": {"model": known},
-        "colours": {"map": _map_colours(), "truth": _hex(TARGET), "predicted": _hex(PREDICTED)},
+        "defaults": {"model": next(iter(app.shelf.models), None)},
     }
-
-
-def _map_colours() -> list[list[int]]:
-    """Return 256 colours of the pages' heatmaps, from no to full heat."""
-    places = np.linspace(0, len(HEAT) - 1, 256)
-    channels = [np.interp(places, np.arange(len(HEAT)), HEAT[:, channel]) for channel in range(3)]
-    found: list[list[int]] = np.rint(np.stack(channels, axis=1)).astype(int).tolist()
-    return found
-
-
-def _hex(colour: tuple[int, int, int]) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import select
+from starlette.concurrency import run_in_threadpool
 
 from rightlung.app.annotation_routes import annotations_of
 from rightlung.app.context import App, Who, find
 from rightlung.app.errors import AppError, not_found
 from rightlung.app.library import Entry
-from rightlung.app.perturbing import changed_image
+from rightlung.app.perturbing import PARAMETERS, changed_image
 from rightlung.app.pixels import as_deep_png, as_png, as_words
 from rightlung.app.store.tables import KeptImage, new_id
 from rightlung.app.views import row_of, study_json
@@ -98,10 +100,6 @@ def pixels(request: Request, key: str, app: App, who: Who) -> Response:
 @router.post("/uploads", status_code=201)
 async def upload(request: Request, app: App, who: Who) -> dict[str, Any]:
     """Open the image whose bytes are the body; it stays in memory."""
-    from urllib.parse import unquote
-
-    from starlette.concurrency import run_in_threadpool
-
     data = await request.body()
     name = "".join(one for one in unquote(request.headers.get("x-file-name", "")) if one.isprintable())[:120]
     try:
@@ -145,7 +143,7 @@ def _own(app: App, user: str) -> list[Entry]:
 
 
 def _shown(request: Request, entry: Entry) -> Image:
-    return changed_image(entry.study, dict(request.query_params))
+    return changed_image(entry.study, tuple(one for one in request.query_params.items() if one[0] in PARAMETERS))
 
 
 def _cached(request: Request, content: bytes, media_type: str) -> Response:
