@@ -60,6 +60,18 @@ def test_keeping_stores_the_pixels_and_nothing_else(client: Client, tmp_path: Pa
     assert client.get(f"/api/v1/studies/{kept['key']}").status_code == 404
 
 
+def test_a_person_may_keep_only_so_many_images(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rightlung.app.study_routes.KEPT_IMAGES", 1)
+    keys = [upload(client, png(STUDY.image))["key"] for _ in range(2)]
+    assert client.post(f"/api/v1/uploads/{keys[0]}/keep").status_code == 200
+    refused = client.post(f"/api/v1/uploads/{keys[1]}/keep")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert client.get(f"/api/v1/studies/{keys[1]}").status_code == 200  # still in memory
+    bens = another(client, "ben")
+    key = upload(bens, png(STUDY.image))["key"]
+    assert bens.post(f"/api/v1/uploads/{key}/keep").status_code == 200
+
+
 @pytest.mark.parametrize(("change", "said"), [
     (lambda image: 1 - image, "inverted"), (lambda image: image[::-1], "upside down"),
     (lambda image: np.random.default_rng(0).random((128, 128), np.float32), "it is noise"),

@@ -108,9 +108,8 @@ def maps(reader_study: str, item: str, app: App, who: Who) -> dict[str, Any]:
         except AppError as error:
             message = error.message.replace(repr(name), alias)  # the error of a model must not name it
             raise AppError(error.status, error.code, message, retry_after=error.retry_after) from None
-        boxes = (
-            [] if answer["map"] else [one["box"] for one in answer["boxes"]]
-        )  # next to a map, they tell models apart
+        # Next to a map, boxes would tell models apart.
+        boxes = [] if answer["map"] else [one["box"] for one in answer["boxes"]]
         shown[alias] = {"map": _resampled(answer["map"]), "boxes": boxes, "absent": answer["absent"]}
     return {"maps": shown}
 

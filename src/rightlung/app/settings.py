@@ -12,6 +12,8 @@ DEFAULT_MODELS = ("starter", "chex")
 UPLOAD_BYTES = 100 * 2**20
 MOST_PIXELS = 40_000_000
 """The most pixels of an image or a mask."""
+KEPT_IMAGES = 50
+"""The most own images of a person that are kept: those that were opened stay in memory."""
 BODY_BYTES = 4 * 2**20
 """The most bytes of a request that is not an upload."""
 PHRASE_CHARACTERS, PHRASES, MODELS = 1_000, 16, 4

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Query, Request, Response
-from sqlalchemy import select
+from sqlalchemy import func, select
 from starlette.concurrency import run_in_threadpool
 
 from rightlung.app.annotation_routes import annotations_of
@@ -17,6 +17,7 @@ from rightlung.app.errors import AppError, not_found
 from rightlung.app.library import Entry
 from rightlung.app.perturbing import PARAMETERS, changed_image
 from rightlung.app.pixels import as_deep_png, as_png, as_words
+from rightlung.app.settings import KEPT_IMAGES
 from rightlung.app.store.tables import KeptImage, new_id
 from rightlung.app.views import row_of, study_json
 from rightlung.core import Image, InputError
@@ -117,6 +118,9 @@ def keep(key: str, app: App, who: Who) -> dict[str, Any]:
         raise not_found("upload of yours with this key", "unknown-study")
     kept = KeptImage(id=new_id(), owner=who.name, png=as_deep_png(entry.study.image))
     with app.store.writing() as session:
+        count = select(func.count()).select_from(KeptImage).where(KeptImage.owner == who.name)
+        if (session.scalar(count) or 0) >= KEPT_IMAGES:
+            raise AppError(409, "conflict", f"{KEPT_IMAGES} images of yours are kept already; delete one first")
         session.add(kept)
     app.library.forget(key, who.name)
     app.shelf.forget(entry)

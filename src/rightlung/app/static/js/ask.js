@@ -4,7 +4,7 @@ import { getPicture, post } from "./api.js";
 import { answerCard, number } from "./answers.js";
 import { difference, moved } from "./colours.js";
 import { answerLayers, showLayers, studyLayers } from "./display.js";
-import { announce, button, check, choice, fill, h, percent } from "./dom.js";
+import { announce, button, check, choice, fill, form, h, percent } from "./dom.js";
 import { bind } from "./keys.js";
 import { mapLayer } from "./layers.js";
 import { warnings } from "./look.js";
@@ -45,7 +45,7 @@ function models() {
 function question(study) {
   const words = h("input", { id: "phrase", value: state.phrase, placeholder: "right pleural effusion", "aria-label": "Phrase", autocomplete: "off",
     maxLength: room.session.limits.phrase_characters });
-  return h("section", {}, h("form", { class: "row ask", onsubmit: (event) => { event.preventDefault(); if (words.value.trim()) ask(words.value.trim()); } },
+  return h("section", {}, form(() => words.value.trim() && ask(words.value.trim()), { class: "row ask" },
     words, h("button", { class: "main" }, "Where?")),
     h("ul", { class: "sentences short", "aria-label": "Sentences to ask about" }, suggested(study).map((text) => h("li", {},
       h("button", { type: "button", "aria-pressed": String(text === state.phrase), onclick: () => ask(text) }, text)))));

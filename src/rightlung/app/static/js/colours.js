@@ -1,5 +1,7 @@
 // Heatmaps as pictures: resampling on the grid's extent, colour maps, differences.
 
+import { h } from "./dom.js";
+
 const MAPS = {
   heat: [[0, 0, 0], [90, 20, 110], [200, 50, 70], [250, 150, 30], [255, 250, 170]], // as in core/plotting.py
   viridis: [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]],
@@ -13,7 +15,6 @@ const SIDE = 256;
 export const TRUTH = "rgb(80, 220, 120)";
 export const PREDICTED = "rgb(255, 170, 60)";
 export const OWN = "rgb(110, 180, 255)";
-export const PROBABLY_ABSENT = 0.5;
 export const COLOUR_MAPS = [["heat", "Heat"], ["viridis", "Viridis"], ["ice", "Ice"], ["white", "White"]];
 
 /** Return the colour of a share from 0 to 1. */
@@ -31,7 +32,7 @@ function flat(map) {
 }
 
 /** Bilinear value of a map at a point of the image (fractions); 0 outside its extent. */
-export function valueAt(map, x, y) {
+function valueAt(map, x, y) {
   const [x0, y0, x1, y1] = map.extent;
   const across = (x - x0) / (x1 - x0), down = (y - y0) / (y1 - y0);
   if (across < 0 || across > 1 || down < 0 || down > 1) return 0;
@@ -52,12 +53,15 @@ function resampled(map) {
 }
 
 const largest = (values) => values.reduce((most, value) => Math.max(most, value), 0) || 1;
-const total = (values) => values.reduce((sum, value) => sum + value, 0) || 1;
+
+/** Values of a map over the whole image that sum to 1. */
+function shares(map) {
+  const values = resampled(map), total = values.reduce((sum, value) => sum + value, 0) || 1;
+  return values.map((value) => value / total);
+}
 
 function picture(paint) {
-  const canvas = document.createElement("canvas");
-  canvas.width = canvas.height = SIDE;
-  const pen = canvas.getContext("2d"), image = pen.createImageData(SIDE, SIDE);
+  const canvas = h("canvas", { width: SIDE, height: SIDE }), pen = canvas.getContext("2d"), image = pen.createImageData(SIDE, SIDE);
   for (let index = 0; index < SIDE * SIDE; index++) {
     const [colour, alpha] = paint(index);
     image.data.set([...colour, 255 * alpha], 4 * index);
@@ -75,16 +79,15 @@ export function painted(map, name = "heat", abstention = 0) {
 
 /** Return a canvas of the difference of two maps, each scaled to sum 1: orange where `after` is higher, blue where lower. */
 export function difference(before, after) {
-  const [first, second] = [resampled(before), resampled(after)], [one, two] = [total(first), total(second)];
-  const most = Math.max(largest(first) / one, largest(second) / two);
+  const first = shares(before), second = shares(after), most = Math.max(largest(first), largest(second));
   return picture((index) => {
-    const change = (second[index] / two - first[index] / one) / most;
+    const change = (second[index] - first[index]) / most;
     return [change > 0 ? RISE : FALL, Math.abs(change)];
   });
 }
 
 /** Return how much of the mass of a map moved, 0 (the same) to 1 (nothing in common): total variation. */
 export function moved(before, after) {
-  const [first, second] = [resampled(before), resampled(after)], [one, two] = [total(first), total(second)];
-  return first.reduce((sum, value, index) => sum + Math.abs(value / one - second[index] / two), 0) / 2;
+  const first = shares(before), second = shares(after);
+  return first.reduce((sum, value, index) => sum + Math.abs(value - second[index]), 0) / 2;
 }

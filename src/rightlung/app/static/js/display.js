@@ -39,7 +39,7 @@ function truthLayers(study, chosen) {
 /** Return the layers of something with boxes or a mask. */
 export function shapeLayers({ box, boxes = box ? [box] : [], mask }, colour, text = "", strong = false) {
   if (!mask) return [boxLayer(boxes.map((one) => ({ box: one, colour, text, strong })))];
-  return [maskLayer(mask, colour, { strong }), textLayer(text, boxOf(mask), colour)];
+  return [maskLayer(mask, colour, strong), textLayer(text, boxOf(mask), colour)];
 }
 
 /** Layers of an answer. A model that abstains gives a faint map, no peak, and boxes only one by one (`strong`), dashed. */

@@ -46,7 +46,27 @@ export function slider(label, value, act, attributes = {}) {
 export function choice(label, options, value, act, attributes = {}) {
   const list = h("select", { "aria-label": label, onchange: () => act(list.value), ...attributes },
     options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)));
-  return h("label", { class: "field" }, h("span", {}, label), list);
+  return field(label, list);
+}
+
+/** Return a labelled field around an input. */
+export const field = (label, input) => h("label", { class: "field" }, h("span", {}, label), input);
+
+/** Return a form that calls `act` instead of loading a page; an error is announced. */
+export function form(act, attributes, ...children) {
+  const submit = async (event) => {
+    event.preventDefault();
+    try { await act(); } catch (error) { announce(error.message, true); }
+  };
+  return h("form", { ...attributes, onsubmit: submit }, ...children);
+}
+
+/** Show a dialog; it is removed when it closes. */
+export function showDialog(attributes, ...children) {
+  const dialog = h("dialog", { onclose: () => dialog.remove(), ...attributes }, ...children);
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
 }
 
 /** Return a number as a percentage without decimals. */

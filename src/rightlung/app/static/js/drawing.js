@@ -1,6 +1,7 @@
 // Drawing on a pane: a box, a polygon or a brush stroke. Points are fractions of the image.
 
 import { OWN } from "./colours.js";
+import { h } from "./dom.js";
 import { boxLayer, lineLayer, mapLayer } from "./layers.js";
 
 const inside = ([x, y]) => [Math.min(Math.max(x, 0), 1), Math.min(Math.max(y, 0), 1)];
@@ -88,11 +89,7 @@ export class Drawing {
 
   #paint([x, y]) {
     const { image, view } = this.pane;
-    if (!this.mask) {
-      this.mask = document.createElement("canvas");
-      this.mask.width = image.columns;
-      this.mask.height = image.rows;
-    }
+    this.mask ??= h("canvas", { width: image.columns, height: image.rows });
     const pen = this.mask.getContext("2d"), place = [x * image.columns, y * image.rows];
     pen.globalCompositeOperation = this.erasing ? "destination-out" : "source-over";
     pen.strokeStyle = OWN;

@@ -1,7 +1,7 @@
 // Judge: the list of reader studies, and the form that creates one.
 
 import { call, get, post } from "./api.js";
-import { announce, button, check, choice, counted, fill, h } from "./dom.js";
+import { announce, button, check, choice, counted, field, fill, form, h, showDialog } from "./dom.js";
 import { room } from "./room.js";
 
 const path = (id) => `/reader-studies/${encodeURIComponent(id)}`;
@@ -40,9 +40,7 @@ function card(study, owner, again) {
 
 async function results(study) {
   if (study.progress.done < study.progress.total && !confirm("The results name the models, and you still have images to judge. Look anyway?")) return;
-  const dialog = h("dialog", { class: "help", "aria-label": "Results", onclose: () => dialog.remove() }, h("h2", {}, study.title), h("p", {}, "Computing…"));
-  document.body.append(dialog);
-  dialog.showModal();
+  const dialog = showDialog({ class: "help", "aria-label": "Results" }, h("h2", {}, study.title), h("p", {}, "Computing…"));
   const close = h("form", { method: "dialog" }, h("button", { autofocus: true }, "Close"));
   try {
     const [found, { annotators }] = await Promise.all([get(`${path(study.id)}/results`), get(`${path(study.id)}/progress`)]);
@@ -58,14 +56,13 @@ async function results(study) {
 
 function creating(again) {
   const chosen = new Set(room.able("ground").filter(({ shipped }) => shipped).map(({ name }) => name));
-  const field = (label, name, value, more = {}) => h("label", { class: "field" }, h("span", {}, label), h("input", { name, value, required: true, ...more }));
+  const needed = (label, name, value, more = {}) => field(label, h("input", { name, value, required: true, ...more }));
   const questions = h("textarea", { name: "questions", rows: 3, placeholder: "Would you act on it? | no | only after a second look | yes" });
   const said = h("p", { class: "error", role: "alert" });
   const flags = { custom_prompts: true, show_truth: false, abnormal: false };
   let mode = "choose";
-  const create = async (event) => {
-    event.preventDefault();
-    const given = new FormData(form), number = (name) => Number(given.get(name));
+  const create = async () => {
+    const given = new FormData(filled), number = (name) => Number(given.get(name));
     said.textContent = "";
     try {
       await post("/reader-studies", { title: given.get("title").trim(), models: [...chosen], mode, ...flags, annotators: split(given.get("annotators"), ","),
@@ -74,19 +71,19 @@ function creating(again) {
     announce("The reader study is ready.");
     await again();
   };
-  const form = h("form", { class: "stack", onsubmit: create },
-    field("Title", "title", "", { placeholder: "Do readers find the heatmaps intuitive?", maxLength: 200 }),
+  const filled = form(create, { class: "stack" },
+    needed("Title", "title", "", { placeholder: "Do readers find the heatmaps intuitive?", maxLength: 200 }),
     h("fieldset", {}, h("legend", {}, "Models"), room.able("ground").map(({ name }) => check(name, chosen.has(name), (on) => (on ? chosen.add(name) : chosen.delete(name))))),
     choice("Sentences", [["choose", "The reader chooses one for each image (as in the paper)"], ["planned", "Given, in a random order"]], mode, (value) => { mode = value; }),
-    field("Readers, separated by commas", "annotators", room.session.login_required ? "" : "local"),
-    h("div", { class: "row" }, field("Images for each reader", "per_annotator", "10", { type: "number", min: 1, max: 10000 }),
-      field("of these, the same for all", "overlap", "5", { type: "number", min: 0, max: 10000 }), field("Seed of the order", "seed", "7", { type: "number", min: 0 })),
+    needed("Readers, separated by commas", "annotators", room.session.login_required ? "" : "local"),
+    h("div", { class: "row" }, needed("Images for each reader", "per_annotator", "10", { type: "number", min: 1, max: 10000 }),
+      needed("of these, the same for all", "overlap", "5", { type: "number", min: 0, max: 10000 }), needed("Seed of the order", "seed", "7", { type: "number", min: 0 })),
     check("Readers may write prompts of their own", true, (on) => { flags.custom_prompts = on; }),
     check("Readers may see the truth", false, (on) => { flags.show_truth = on; }),
     check("Only sentences that assert a finding", false, (on) => { flags.abnormal = on; }),
-    h("label", { class: "field" }, h("span", {}, "Further questions, one in a line; choices after | (none: free text)"), questions),
+    field("Further questions, one in a line; choices after | (none: free text)", questions),
     said, h("button", { class: "main" }, "Create the study"));
-  return h("details", { class: "create" }, h("summary", {}, h("h2", {}, "New reader study")), form);
+  return h("details", { class: "create" }, h("summary", {}, h("h2", {}, "New reader study")), filled);
 }
 
 const split = (text, by) => text.split(by).map((part) => part.trim()).filter(Boolean);

@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import { answerLayers, shapeLayers } from "./display.js";
 import { TRUTH } from "./colours.js";
-import { announce, button, check, fill, h, slider } from "./dom.js";
+import { announce, button, check, fill, form, h, slider } from "./dom.js";
 import { bind } from "./keys.js";
 import { outbox } from "./outbox.js";
 import { questionForm } from "./questions.js";
@@ -38,10 +38,9 @@ async function openItem(id, alias = null) {
   const now = ++turn;
   try {
     const item = await get(path(id));
-    const place = state.items.find((one) => one.id === id);
-    const [study, image] = [{ key: item.study, judged: true, title: `Image ${1 + state.items.indexOf(place)} of ${state.items.length}`, annotations: [], phrases: [], regions: {}, located_findings: [] }, await room.fetched(item.study)];
+    const title = `Image ${1 + state.items.indexOf(rowOf(id))} of ${state.items.length}`, image = await room.fetched(item.study);
     if (now !== turn) return null;
-    room.take(study, image);
+    room.take({ key: item.study, judged: true, title, annotations: [], phrases: [], regions: {}, located_findings: [] }, image);
     Object.assign(state, { item, maps: null, truth: false });
     if (item.state === "open") return showChoice();
     await openMaps(alias);
@@ -56,13 +55,16 @@ function failed(error, again) {
     button("Try again", again, { class: "main" }), " ", button("All studies", () => room.go("judge"), { class: "quiet" }));
 }
 
+const rowOf = (id) => state.items.find((one) => one.id === id);
+const beside = (by) => state.items[state.items.indexOf(rowOf(state.item?.id)) + by]?.id;
+const step = (by) => openItem(beside(by) ?? state.item?.id);
+
 function header() {
-  const done = state.items.filter((item) => item.state === "done").length, place = state.items.findIndex(({ id }) => id === state.item.id);
-  const to = (step) => state.items[place + step]?.id;
+  const done = state.items.filter((item) => item.state === "done").length;
   return h("header", {}, h("div", { class: "row between" }, h("h2", {}, state.study.title),
     h("span", { class: "soft" }, h("progress", { max: state.items.length, value: done, "aria-label": "Progress" }), ` ${done} of ${state.items.length} done`)),
-    h("div", { class: "chips" }, button("Previous", () => openItem(to(-1)), { disabled: !to(-1), title: "Previous image (,)" }),
-      button("Next", () => openItem(to(1)), { disabled: !to(1), title: "Next image (.)" }), button("Undo", undo, { title: "Take the last answer back (z)" }),
+    h("div", { class: "chips" }, button("Previous", () => step(-1), { disabled: !beside(-1), title: "Previous image (,)" }),
+      button("Next", () => step(1), { disabled: !beside(1), title: "Next image (.)" }), button("Undo", undo, { title: "Take the last answer back (z)" }),
       button("Stop for now", () => room.go("judge"), { class: "quiet" })));
 }
 
@@ -72,22 +74,20 @@ function showChoice() {
   room.stage.main.say(room.study.title, "Choose a sentence first. The heatmaps are shown afterwards.");
   const choose = async (body) => {
     state.item = await post(path(item.id, "/prompt"), body);
-    Object.assign(state.items.find(({ id }) => id === item.id), { state: state.item.state, prompt: state.item.prompt });
+    Object.assign(rowOf(item.id), { state: state.item.state, prompt: state.item.prompt });
     await openItem(item.id);
   };
-  const words = h("input", { "aria-label": "Prompt of your own", placeholder: "left pleural effusion", maxLength: room.session.limits.phrase_characters });
   fill(panel, header(), h("section", {}, h("h3", {}, item.custom ? "Write a prompt of your own" : "Which sentence do you want to judge?"),
     h("p", { class: "soft" }, "Choose one that you can see in the image. It is fixed from then on."),
     h("ol", { class: "sentences numbered" }, item.sentences.map(({ index, text }) => h("li", {}, button(text, () => choose({ phrase: index }), { class: "sentence" })))),
-    study.custom_prompts && h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); if (words.value.trim()) choose({ text: words.value.trim() }).catch((error) => announce(error.message, true)); } },
-      words, h("button", {}, "Use my own"))));
+    study.custom_prompts && ownPrompt("Use my own", (text) => choose({ text }))));
   panel.querySelector(".sentence")?.focus({ preventScroll: true });
 }
 
 async function openMaps(alias) {
   const { item } = state;
   state.maps ??= (await get(path(item.id, "/maps"))).maps;
-  for (const { entry } of waitingHere()) item.answers[entry.about.alias] = { ...entry.body, waiting: true };
+  for (const { about, body } of outbox.waiting) if (about.item === item.id) item.answers[about.alias] = { ...body, waiting: true };
   state.alias = alias ?? item.aliases.find((name) => !item.answers[name]) ?? item.aliases[0];
   const { version, waiting, key, ...ratings } = item.answers[state.alias] ?? {};
   state.ratings = drafts.get(draft()) ?? { ...ratings, answers: { ...ratings.answers } };
@@ -97,7 +97,6 @@ async function openMaps(alias) {
 }
 
 const draft = () => `${state.item.id} ${state.alias}`;
-const waitingHere = () => outbox.waiting.filter(({ about }) => about.item === state.item.id).map((entry) => ({ entry }));
 
 function showQuestions() {
   const { item, study, alias } = state, place = item.aliases.indexOf(alias);
@@ -113,13 +112,13 @@ function showQuestions() {
     questionForm(study.questions, state.ratings, { saved, last: place === item.aliases.length - 1, save }),
     h("section", {}, item.truth && check("Show the truth (v)", state.truth, (on) => { state.truth = on; draw(); }),
       slider("Opacity of the heatmap", room.display.opacity, (value) => { room.set({ opacity: value }); }),
-      study.custom_prompts && h("details", {}, h("summary", {}, "Ask a prompt of your own on this image"), ownPrompt(own))));
+      study.custom_prompts && h("details", {}, h("summary", {}, "Ask a prompt of your own on this image"), ownPrompt("Add", own))));
   draw();
 }
 
-function ownPrompt(act) {
-  const words = h("input", { "aria-label": "Prompt of your own", maxLength: room.session.limits.phrase_characters, required: true });
-  return h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); act(words.value.trim()).catch((error) => announce(error.message, true)); } }, words, h("button", {}, "Add"));
+function ownPrompt(label, act) {
+  const words = h("input", { "aria-label": "Prompt of your own", placeholder: "left pleural effusion", maxLength: room.session.limits.phrase_characters, required: true });
+  return form(() => words.value.trim() && act(words.value.trim()), { class: "row" }, words, h("button", {}, label));
 }
 
 /** Draw the heatmap in question, and the truth if it is allowed and wished. */
@@ -144,8 +143,7 @@ function save() {
   outbox.put("PUT", path(item.id, `/answers/${encodeURIComponent(alias)}`), body, { kind: "answer", item: item.id, alias });
   const open = item.aliases.find((name) => !item.answers[name]);
   if (open) return openMaps(open);
-  const row = state.items.find(({ id }) => id === item.id);
-  row.state = "done";
+  rowOf(item.id).state = "done";
   const next = state.items.find((one) => one.state !== "done");
   if (next) return openItem(next.id);
   showQuestions();
@@ -157,7 +155,7 @@ function save() {
 async function undo() {
   const waiting = await outbox.takeBack(({ path: to }) => to.startsWith(path(null, "/items/")));
   const back = waiting ? { item: waiting.about.item, alias: waiting.about.alias, answer: waiting.body } : await post(path(null, "/undo"));
-  const row = state.items.find(({ id }) => id === back.item);
+  const row = rowOf(back.item);
   if (row) row.state = "chosen";
   await openItem(back.item, back.alias);
   const { key, version, saved_at: at, ...ratings } = back.answer;
@@ -182,7 +180,6 @@ outbox.addEventListener("refused", ({ detail: { entry, error } }) => {
   }
 });
 
-const step = (by) => { const place = state.items.findIndex(({ id }) => id === state.item?.id); openItem(state.items[place + by]?.id ?? state.item?.id); };
 bind("judge", "z", "Undo: take the last answer back", () => undo().catch((error) => announce(error.message, true)));
 bind("judge", ",", "Previous, next image", () => step(-1), ", .");
 bind("judge", ".", "", () => step(1));

@@ -1,6 +1,6 @@
 // Keyboard shortcuts, and the dialog that lists them.
 
-import { h } from "./dom.js";
+import { h, showDialog } from "./dom.js";
 
 const bound = [];
 let screen = () => "";
@@ -27,15 +27,13 @@ const typing = (target) => target.matches?.("textarea, select, input:not([type=r
 export function showHelp() {
   const groups = new Map();
   for (const entry of bound.filter(({ text }) => text)) groups.set(entry.on, [...(groups.get(entry.on) ?? []), entry]);
-  const dialog = h("dialog", { class: "help", "aria-label": "Keyboard shortcuts", onclose: () => dialog.remove() },
+  showDialog({ class: "help", "aria-label": "Keyboard shortcuts" },
     h("form", { method: "dialog", class: "close" }, h("button", { autofocus: true }, "Close")), h("h2", {}, "Keyboard and mouse"),
     h("div", { class: "columns" }, [...groups].map(([on, keys]) => h("section", {},
       h("h3", {}, titled(on)),
       h("dl", {}, keys.map(({ shown, text }) => h("div", {}, h("dt", {}, h("kbd", {}, shown)), h("dd", {}, text))))))),
     h("p", {}, "Mouse: drag to move, wheel to zoom, drag with the right button (or with Shift) for window and level: across changes the contrast, ",
       "up makes the image brighter. Double-click shows the whole image again."));
-  document.body.append(dialog);
-  dialog.showModal();
 }
 
 const named = (name) => name[0].toUpperCase() + name.slice(1);

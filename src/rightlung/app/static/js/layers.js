@@ -16,17 +16,6 @@ export const boxLayer = (boxes) => (pen, pane) => {
   }
 };
 
-/** Draw closed outlines `{points, colour, strong, filled}`. */
-export const outlineLayer = (outlines) => (pen, pane) => {
-  for (const { points, colour, strong, filled } of outlines) {
-    const path = new Path2D();
-    points.forEach(([x, y], index) => path[index ? "lineTo" : "moveTo"](x * pane.image.columns, y * pane.image.rows));
-    path.closePath();
-    if (filled) { pen.globalAlpha = 0.25; pen.fillStyle = colour; pen.fill(path); pen.globalAlpha = 1; }
-    outlined(pen, pane.line, colour, strong, false, () => pen.stroke(path));
-  }
-};
-
 /** Draw a line along points that is not closed. */
 export const lineLayer = (points, colour) => (pen, pane) => {
   const path = new Path2D();

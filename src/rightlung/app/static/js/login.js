@@ -1,7 +1,7 @@
 // Logging in, where the server asks for accounts. What was typed elsewhere stays.
 
 import { annotator, getSession, logIn, logOut, onLoggedOut } from "./api.js";
-import { fill, h } from "./dom.js";
+import { field, fill, form, h, showDialog } from "./dom.js";
 
 let open = null;
 
@@ -11,8 +11,7 @@ export function askForLogin(reason = "") {
     const name = h("input", { name: "name", autocomplete: "username", required: true, autofocus: true });
     const password = h("input", { name: "password", type: "password", autocomplete: "current-password", required: true });
     const said = h("p", { class: "error", role: "alert" }, reason);
-    const form = h("form", { class: "stack", onsubmit: async (event) => {
-      event.preventDefault();
+    const logging = async () => {
       try {
         await logIn(name.value, password.value);
       } catch (error) {
@@ -22,18 +21,15 @@ export function askForLogin(reason = "") {
         return;
       }
       dialog.close();
-      dialog.remove();
       open = null;
       document.dispatchEvent(new Event("session"));
       resolve();
-    } },
+    };
+    const dialog = showDialog({ class: "login", "aria-label": "Log in", oncancel: (event) => event.preventDefault() }, form(logging, { class: "stack" },
       h("h1", {}, "rightlung reading room"), h("p", { class: "soft" }, "Log in to look, ask and judge."), said,
-      h("label", { class: "field" }, h("span", {}, "Name"), name), h("label", { class: "field" }, h("span", {}, "Password"), password),
+      field("Name", name), field("Password", password),
       h("button", { class: "main" }, "Log in"),
-      h("p", { class: "soft" }, "Not a medical device: for research only, not for diagnosis or treatment."));
-    const dialog = h("dialog", { class: "login", "aria-label": "Log in", oncancel: (event) => event.preventDefault() }, form);
-    document.body.append(dialog);
-    dialog.showModal();
+      h("p", { class: "soft" }, "Not a medical device: for research only, not for diagnosis or treatment.")));
   });
   return open;
 }

@@ -1,14 +1,14 @@
 // Masks as runs (the API), as outlines (drawing) and from canvases (what a reader painted).
 
+import { h } from "./dom.js";
+
 /** Return the outline of a mask `{size: [height, width], runs}` as a layer of line segments along pixel edges. */
-export function maskLayer(mask, colour, { strong = false, filled = false } = {}) {
-  const { edges, body } = traced(mask);
-  const [height, width] = mask.size;
+export function maskLayer(mask, colour, strong = false) {
+  const edges = traced(mask), [height, width] = mask.size;
   return (pen, pane) => {
     pen.save();
     pen.scale(pane.image.columns / width, pane.image.rows / height);
     const line = (pane.line * width) / pane.image.columns;
-    if (filled) { pen.globalAlpha = 0.25; pen.fillStyle = colour; pen.fill(body); pen.globalAlpha = 1; }
     for (const [style, extra] of [["rgba(0, 0, 0, .6)", 2], [colour, 0]]) {
       pen.strokeStyle = style;
       pen.lineWidth = ((strong ? 3.5 : 2) + extra) * line;
@@ -23,7 +23,7 @@ const known = new WeakMap();
 
 function traced(mask) {
   if (known.has(mask)) return known.get(mask);
-  const [height, width] = mask.size, pixels = decoded(mask), edges = new Path2D(), body = new Path2D();
+  const [height, width] = mask.size, pixels = decoded(mask), edges = new Path2D();
   const at = (row, column) => row >= 0 && row < height && column >= 0 && column < width && pixels[row * width + column] === 1;
   for (let row = 0; row <= height; row++) {
     for (let column = 0, begun = -1; column <= width; column++) { // edges between a row and the one above it
@@ -32,14 +32,9 @@ function traced(mask) {
       if (!edge && begun >= 0) { edges.moveTo(begun, row); edges.lineTo(column, row); begun = -1; }
       if (at(row, column) !== at(row, column - 1)) { edges.moveTo(column, row); edges.lineTo(column, row + 1); }
     }
-    for (let column = 0; column < width; column++) {
-      const first = column;
-      while (at(row, column)) column++;
-      if (column > first) body.rect(first, row, column - first, 1);
-    }
   }
-  known.set(mask, { edges, body });
-  return { edges, body };
+  known.set(mask, edges);
+  return edges;
 }
 
 function decoded({ size: [height, width], runs }) {
@@ -83,10 +78,7 @@ export function maskOf(canvas) {
 
 /** Return the runs of a polygon (fractions of the image) on an image of a size. */
 export function maskOfPolygon(points, rows, columns) {
-  const canvas = document.createElement("canvas");
-  canvas.width = columns;
-  canvas.height = rows;
-  const pen = canvas.getContext("2d");
+  const canvas = h("canvas", { width: columns, height: rows }), pen = canvas.getContext("2d");
   pen.beginPath();
   for (const [x, y] of points) pen.lineTo(x * columns, y * rows);
   pen.fill();

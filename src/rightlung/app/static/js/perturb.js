@@ -1,6 +1,6 @@
 // One click changes the words or the image, and shows both maps and their difference.
 
-import { button, h } from "./dom.js";
+import { button, form, h } from "./dom.js";
 
 export const KINDS = {
   "swap-sides": ["Swap sides", "left and right swapped in the words"],
@@ -33,7 +33,7 @@ function obstacle(kind, study, phrase) {
 export function perturbButtons(study, phrase, current, act) {
   const other = study.phrases.find(({ text }) => text !== phrase)?.text ?? "Normal heart size.";
   const words = h("input", { value: current?.text ?? other, "aria-label": "Other sentence" });
-  const replacing = h("form", { class: "row", hidden: current?.kind !== "replace", onsubmit: (event) => { event.preventDefault(); act("replace", words.value); } },
+  const replacing = form(() => act("replace", words.value), { class: "row", hidden: current?.kind !== "replace" },
     words, h("button", {}, "Show"));
   const one = ([kind, [text, what]]) => {
     const why = obstacle(kind, study, phrase);

@@ -1,6 +1,6 @@
 // The questions about a heatmap: five choices each with the paper's anchors, answered with 1–5.
 
-import { h } from "./dom.js";
+import { field, h } from "./dom.js";
 import { bind } from "./keys.js";
 
 let form = null;
@@ -20,7 +20,7 @@ export function questionForm(questions, ratings, { saved, last, save }) {
   const update = () => { button.disabled = required.some(({ name }) => !value(name)); };
   form = h("form", { class: "questions", onsubmit: (event) => { event.preventDefault(); if (!button.disabled) save(); } },
     questions.map((question) => (question.choices ? choices(question, value(question.name), give) : text(question, value(question.name), give))),
-    h("label", { class: "field" }, h("span", {}, "Comment"), h("textarea", { rows: 1, value: ratings.comment ?? "", maxLength: 2000, oninput: (event) => { ratings.comment = event.target.value; } })),
+    field("Comment", h("textarea", { rows: 1, value: ratings.comment ?? "", maxLength: 2000, oninput: (event) => { ratings.comment = event.target.value; } })),
     h("div", { class: "row" }, button, h("span", { class: "saved soft", role: "status" }, saved ? (saved.waiting ? "Not saved yet." : "Saved.") : "")));
   update();
   focusOpen();
@@ -43,7 +43,7 @@ function choices({ name, text: asked, choices: offered }, chosen, give) {
 }
 
 function text({ name, text: asked }, written, give) {
-  return h("label", { class: "field" }, h("span", {}, asked), h("input", { value: written ?? "", maxLength: 2000, oninput: (event) => give(name, event.target.value) }));
+  return field(asked, h("input", { value: written ?? "", maxLength: 2000, oninput: (event) => give(name, event.target.value) }));
 }
 
 const checked = (group) => Number(group.querySelector("input:checked")?.value) || null;

@@ -9,7 +9,7 @@ import { Drawing } from "./drawing.js";
 const TOOLS = { pan: ["Move", "p"], window: ["W/L", "w"], box: ["Box", "b"], polygon: ["Polygon", "o"], brush: ["Brush", "m"] };
 const ON_IMAGES = "look ask draw judge";
 
-/** The panes of all screens. Events: `drawn-shape` ({box | points | mask}), `tap` and `hover` (fractions of the image). */
+/** The panes of all screens. Events: `drawn-shape` ({box | points | mask}), `tap` (fractions of the image). */
 export class Stage extends EventTarget {
   view = new View();
   panes = [];
@@ -87,7 +87,7 @@ export class Stage extends EventTarget {
     this.drawing = new Drawing(pane, (shape) => this.dispatchEvent(new CustomEvent("drawn-shape", { detail: shape })));
     pane.addEventListener("drawn", () => this.#readout());
     pane.addEventListener("tap", ({ detail }) => this.dispatchEvent(new CustomEvent("tap", { detail: detail.point })));
-    pane.addEventListener("hover", ({ detail }) => { this.pointer = detail; this.#readout(); if (this.hovering) this.redraw(); this.dispatchEvent(new CustomEvent("hover", { detail })); });
+    pane.addEventListener("hover", ({ detail }) => { this.pointer = detail; this.#readout(); if (this.hovering) this.redraw(); });
   }
 
   #fillBar() {

@@ -7,16 +7,15 @@ import { room } from "./room.js";
 
 const PAGE = 50;
 const state = { q: "", finding: "", polarity: "positive", view: "", sex: "", offset: 0, studies: [], total: 0 };
-const MARKS = { masks: "masks", boxes: "boxes", gaze: "gaze" };
+const MARKS = ["masks", "boxes", "gaze"];
 
 /** Build the list; choosing a study opens it on the current screen. */
 export function showStudies(place) {
   const list = h("ol", { class: "studies", "aria-label": "Studies" });
   const count = h("p", { class: "soft", role: "status" });
   const more = button("Show more", () => load(true), { hidden: true });
-  const finding = h("select", { "aria-label": "Finding", onchange: () => { state.finding = finding.value; load(); } }, h("option", { value: "" }, "Any finding"));
-  const polarity = h("select", { "aria-label": "Present or absent", onchange: () => { state.polarity = polarity.value; load(); } },
-    h("option", { value: "positive" }, "present"), h("option", { value: "negative" }, "absent"));
+  const finding = filter("finding", "Finding", [["", "Any finding"]]);
+  const polarity = filter("polarity", "Present or absent", [["positive", "present"], ["negative", "absent"]]);
   const sex = filter("sex", "Sex", [["", "Any sex"], ["F", "Female"], ["M", "Male"]]);
   const view = filter("view", "View", [["", "Any view"], ["PA", "PA"], ["AP", "AP"]]);
   const search = h("input", { type: "search", placeholder: "Search reports and findings  ( / )", "aria-label": "Search studies",
@@ -34,8 +33,8 @@ export function showStudies(place) {
 
   async function load(further = false) {
     state.offset = further ? state.studies.length : 0;
-    const { q, polarity: shown, offset } = state;
-    const found = await get(withQuery("/studies", { q, finding: state.finding, polarity: state.finding && shown, view: state.view, sex: state.sex, offset, limit: PAGE }));
+    const { q, offset } = state;
+    const found = await get(withQuery("/studies", { q, finding: state.finding, polarity: state.finding && state.polarity, view: state.view, sex: state.sex, offset, limit: PAGE }));
     if (state.offset !== offset || state.q !== q) return;
     state.studies = further ? [...state.studies, ...found.studies] : found.studies;
     state.total = found.total;
@@ -92,7 +91,7 @@ export function showStudies(place) {
 
 function row(study) {
   const present = Object.entries(study.findings).filter(([, polarity]) => polarity === "positive").map(([name]) => name);
-  const facts = [study.view, study.age && `${study.age} y`, study.sex, ...Object.keys(MARKS).filter((name) => study.has?.[name]).map((name) => MARKS[name])];
+  const facts = [study.view, study.age && `${study.age} y`, study.sex, ...MARKS.filter((name) => study.has[name])];
   return h("li", {}, h("button", { type: "button", "data-key": study.key, onclick: () => room.go(room.screen, study.key) },
     h("img", { src: `/api/v1/studies/${encodeURIComponent(study.key)}/image.png?side=96`, alt: "", loading: "lazy", width: 48, height: 48 }),
     h("span", { class: "study" }, h("strong", {}, study.title), study.kind !== "source" && h("span", { class: "tag" }, kinds[study.kind] ?? study.kind),

@@ -3,7 +3,7 @@
 import { call } from "./api.js";
 import { OWN } from "./colours.js";
 import { shapeLayers, showLayers, studyLayers } from "./display.js";
-import { announce, button, fill, h } from "./dom.js";
+import { announce, button, field, fill, form, h } from "./dom.js";
 import { bind } from "./keys.js";
 import { heading, warnings } from "./look.js";
 import { lineLayer } from "./layers.js";
@@ -25,13 +25,13 @@ export function showTruth(place) {
   const names = [...new Set([...Object.keys(study.findings), ...study.phrases.flatMap(({ findings }) => Object.keys(findings))])];
   const layers = h("section", {});
   fill(place, heading(study), warnings(study),
-    h("form", { class: "stack", onsubmit: (event) => { event.preventDefault(); save(); } }, h("h3", {}, "New truth"),
+    form(save, { class: "stack" }, h("h3", {}, "New truth"),
       ["upload", "file"].includes(study.kind) && h("p", { class: "warning" }, "Keep this image first (on the Look screen): what is drawn must not be lost."),
       h("p", { class: "soft" }, hints[stage.tool] ?? "Choose Box, Polygon or Brush above the image."),
-      stage.tool === "brush" && h("label", { class: "field" }, h("span", {}, "Brush size"), h("input", { type: "range", min: 3, max: 60, value: String(stage.drawing.brush),
+      stage.tool === "brush" && field("Brush size", h("input", { type: "range", min: 3, max: 60, value: String(stage.drawing.brush),
         oninput: (event) => { stage.drawing.brush = Number(event.target.value); } })),
-      h("label", { class: "field" }, h("span", {}, "Label"), label), h("datalist", { id: "labels" }, names.map((name) => h("option", { value: name }))),
-      h("label", { class: "field" }, h("span", {}, "Sentence (if any)"), text),
+      field("Label", label), h("datalist", { id: "labels" }, names.map((name) => h("option", { value: name }))),
+      field("Sentence (if any)", text),
       h("div", { class: "chips" }, h("button", { class: "main", disabled: !state.shape }, "Save"),
         button("Discard", discard, { disabled: !state.shape && !stage.drawing.unfinished }))),
     h("section", {}, h("h3", {}, "Drawn on this image"), study.annotations.length ? h("ul", { class: "drawn" }, study.annotations.map(row)) : h("p", { class: "soft" }, "Nothing yet.")),
