@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.asking import Summary
 from rightlung.audit import Audit, TaskAudit, audit, audit_tasks
 from rightlung.audit.batteries import BATTERIES, conditions_of, report_conditions
 from rightlung.audit.gates import gate_conditions
@@ -22,67 +24,68 @@ from rightlung.models.base import Reporter
 from rightlung.models.maps import with_map
 from rightlung.models.probe import ProbeSettings
 from rightlung.pages.numbers import number, span, verdict
-from rightlung.predictions import open_predictions
+from rightlung.predictions import Predictions, open_predictions
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.groups import HEADLINE, Breakdown
 from rightlung.studies import open_source
 
-_OF_MODELS = "applies to a model only: a predictions file already holds its conditions, and its gates are judged anyway"
+_ONLY_WITH_TASK = {
+    "--pool": "applies to --task retrieval only: also give that task",
+    "--train": "applies to --task probe only: also give that task",
+    "--boxes": "applies to --task grounding and --task detection only: also give a task",
+    "--tune": "applies to --task grounding and --task detection only: also give a task",
+}
+_NOT_WITH_TASK = {
+    "--battery": "applies to the audit of heatmaps only, not to --task",
+    "--prior-source": "does not apply to --task: baselines are fitted on --tune or other patients",
+    "--jobs": "applies to the audit of heatmaps only, not to --task",
+    "--ray": "applies to the audit of heatmaps only, not to --task",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to audit, how to ask it if it is a model, and where the result goes."""
+
+    what: str
+    source: str | None
+    out: Path
+    settings: BootstrapSettings
+    conditions: Sequence[str]
+    gates: bool
+    device: str | None
+    batch_size: int
+    overwrite: bool
+    json: bool
+
+    def predictions(self) -> Predictions | None:
+        """Return the predictions to audit, None for a model; options that only a model takes are errors with them."""
+        if not is_predictions(self.what):
+            return None
+        for option, given, why in (
+            ("--condition", self.conditions, "already holds its conditions"),
+            ("--overwrite", self.overwrite, "is read, not written"),
+            ("--gates", self.gates, "already holds its conditions, and its gates are judged anyway"),
+        ):
+            if given:
+                raise InputError(f"{option} applies to a model only: a predictions file {why}")
+        return open_predictions(self.what)
 
 
 def run(
-    what: str,
-    source: str | None,
-    out: Path,
-    prior_source: str | None,
-    conditions: list[str],
-    device: str | None,
-    batch_size: int,
-    settings: BootstrapSettings,
-    cases: int,
-    overwrite: bool,
-    json: bool,
-    *,
-    gates: bool = False,
-    jobs: int | None = None,
-    ray: str | None = None,
-    batteries: Sequence[str] = (),
+    asked: Asked, cases: int, prior_source: str | None, batteries: Sequence[str], jobs: int | None, ray: str | None
 ) -> None:
     """Audit a predictions file, or ask a model and audit its answers."""
-    not_asked: dict[str, str] = {}
-    names = chosen_batteries(batteries)
+    names, not_asked = chosen_batteries(batteries), dict[str, str]()
+    reused, problems = dict[str, Any](), list[str]()
     with ProgressBars(say) as tell:
-        problems: list[str] = []
-        reused: dict[str, Any] = {}
-        if is_predictions(what):
-            if conditions:
-                raise InputError("--condition applies to a model only: a predictions file already holds its conditions")
-            if overwrite:
-                raise InputError("--overwrite applies to a model only: a predictions file is read, not written")
-            if gates:
-                raise InputError(f"--gates {_OF_MODELS}")
-            predictions = Path(what)
-        else:
-            if source is None and (what.endswith(".parquet") or ("/" in what and not Path(what).exists())):
-                raise InputError(f"{what}: there is no such predictions file")
-            if source is None:
-                raise InputError(f"to audit the model {what!r}, also give the source of studies to ask it about")
-            predictions, model = out / "predictions", load_model(what, device)
-            if gates:
-                added, not_asked = gate_conditions(model, open_source(source))
-                conditions = [*dict.fromkeys([*CONDITIONS, *conditions, *added])]
-            if names:
-                conditions = [*dict.fromkeys([*(conditions or CONDITIONS), *conditions_of(names)])]
-            asked = {"model_name": what, "batch_size": batch_size}
-            summary = ask_model(
-                model, source, predictions, conditions, tell, queries=["phrases"], overwrite=overwrite, **asked
-            )
-            if (of_reports := report_conditions(names)) and isinstance(model, Reporter):
-                ask_model(model, source, predictions, of_reports, tell, queries=["image"], **asked)
+        if (predictions := asked.predictions()) is None:
+            summary, not_asked = _ask(asked, names, tell)
             reused = {"reused": summary.reused, "reused_from": summary.reused_from}
             problems = [*map(str, summary.failed), *summary.problems]
+            predictions = open_predictions(asked.out / "predictions")
         done = audit(
-            open_predictions(predictions), source, out, prior_source=prior_source, settings=settings, cases=cases,
+            predictions, asked.source, asked.out, prior_source=prior_source, settings=asked.settings, cases=cases,
             batteries=names, not_asked=not_asked, jobs=jobs, ray=ray, progress=tell,
         )  # fmt: skip
     result = {**done.result, **reused, "problems": [*problems, *done.problems], "page": str(done.page)}
@@ -92,7 +95,27 @@ def run(
         say_problems(result["problems"], "questions or studies were left out")
         say(f"\npage: {done.page}\nrows: {done.instances}\n\n{result['note']}")
 
-    finish(json, result, tell_people, result["problems"])
+    finish(asked.json, result, tell_people, result["problems"])
+
+
+def _ask(asked: Asked, batteries: Sequence[str], tell: ProgressBars) -> tuple[Summary, dict[str, str]]:
+    """Ask a model; return what was asked, and why some gates were not."""
+    what, source, out = asked.what, asked.source, asked.out / "predictions"
+    if source is None and (what.endswith(".parquet") or ("/" in what and not Path(what).exists())):
+        raise InputError(f"{what}: there is no such predictions file")
+    if source is None:
+        raise InputError(f"to audit the model {what!r}, also give the source of studies to ask it about")
+    model, conditions, not_asked = load_model(what, asked.device), [*asked.conditions], dict[str, str]()
+    if asked.gates:
+        added, not_asked = gate_conditions(model, open_source(source))
+        conditions = [*dict.fromkeys([*CONDITIONS, *conditions, *added])]
+    if batteries:
+        conditions = [*dict.fromkeys([*(conditions or CONDITIONS), *conditions_of(batteries)])]
+    how: dict[str, Any] = {"model_name": what, "batch_size": asked.batch_size}
+    summary = ask_model(model, source, out, conditions, tell, queries=["phrases"], overwrite=asked.overwrite, **how)
+    if (of_reports := report_conditions(batteries)) and isinstance(model, Reporter):
+        ask_model(model, source, out, of_reports, tell, queries=["image"], **how)
+    return summary, not_asked
 
 
 def run_self_test(json: bool) -> None:
@@ -129,63 +152,28 @@ def choose_map(what: str, kind: str | None) -> str:
     return with_map(what, kind)
 
 
-def check_no_task_options(
-    boxes: str | None, tune: str | None, train: str | None = None, pool: str | None = None
-) -> None:
-    """Raise an error for options that only tasks have."""
-    if pool is not None:
-        raise InputError("--pool applies to --task retrieval only: also give that task")
-    if train is not None:
-        raise InputError("--train applies to --task probe only: also give that task")
-    for name, value in (("--boxes", boxes), ("--tune", tune)):
-        if value is not None:
-            raise InputError(f"{name} applies to --task grounding and --task detection only: also give a task")
+def check_options(task: bool, given: Mapping[str, object]) -> None:
+    """Raise an error for options that only tasks have, or that tasks do not have."""
+    for option, why in (_NOT_WITH_TASK if task else _ONLY_WITH_TASK).items():
+        if given[option] not in (None, []):
+            raise InputError(f"{option} {why}")
 
 
-def run_tasks(
-    what: str,
-    source: str | None,
-    out: Path,
-    tasks: list[str],
-    boxes: str | None,
-    tune: str | None,
-    settings: BootstrapSettings,
-    json: bool,
-    *,
-    conditions: list[str],
-    device: str | None,
-    batch_size: int,
-    cases: int,
-    overwrite: bool,
-    train: str | None = None,
-    missing_labels: str = "unknown",
-    probe: str = "logistic",
-    pool: str | None = None,
-    gates: bool = False,
-) -> None:
-    """Audit tasks of a model, or of a predictions file."""
-    given = None if boxes is None else BoxSettings.parse(boxes)
-    options: dict[str, Any] = {"boxes": given, "tune": tune, "settings": settings, "cases": cases}
-    options |= {"train": train, "missing_labels": missing_labels, "pool": pool}
+def run_tasks(asked: Asked, tasks: list[str], boxes: str | None, probe: str, **options: Any) -> None:
+    """Audit tasks of a model, or of a predictions file; ``options`` are further fields of `TaskRun`."""
+    options |= {"boxes": None if boxes is None else BoxSettings.parse(boxes), "settings": asked.settings}
     options |= {"probe": ProbeSettings(probe)}  # type: ignore[arg-type]
     with ProgressBars(say) as tell:
-        asked: Any
-        if is_predictions(what):
-            if gates:
-                raise InputError(f"--gates {_OF_MODELS}")
-            if conditions or overwrite:
-                raise InputError("--condition and --overwrite apply to a model only, not to a predictions file")
-            asked = open_predictions(what)
-        else:
-            asked = load_model(what, device)
-            conditions = [*dict.fromkeys(["none", *conditions])]
-            options |= {"name": what, "conditions": conditions, "batch_size": batch_size, "overwrite": overwrite}
-            options["gates"] = gates
-        done = audit_tasks(asked, source, out, tasks, **options, progress=tell)
+        what: Any = asked.predictions()
+        if what is None:
+            what, conditions = load_model(asked.what, asked.device), [*dict.fromkeys(["none", *asked.conditions])]
+            options |= {"name": asked.what, "conditions": conditions, "batch_size": asked.batch_size}
+            options |= {"overwrite": asked.overwrite, "gates": asked.gates}
+        done = audit_tasks(what, asked.source, asked.out, tasks, **options, progress=tell)
     result = {**done.result, "page": str(done.page)}
     measured = {one.part.task for one in done.parts}
     left_out = [*result["problems"], *(name for name in result["missing"] if not name.startswith(tuple(measured)))]
-    finish(json, result, lambda: say_tasks(done), left_out)
+    finish(asked.json, result, lambda: say_tasks(done), left_out)
 
 
 def say_tasks(done: TaskAudit) -> None:

@@ -104,7 +104,7 @@ def audit(
     Compares the model with an image-blind prior and with itself under each probe. Writes a page (audit.html), the
     numbers (audit.json) and one row for each phrase (instances.parquet; with --task, a table for each task).
     """
-    from rightlung.cli.audit import check_no_task_options, choose_map, run, run_self_test, run_tasks
+    from rightlung.cli.audit import Asked, check_options, choose_map, run, run_self_test, run_tasks
     from rightlung.results.estimate import BootstrapSettings
 
     if self_test:
@@ -114,30 +114,19 @@ def audit(
         return
     if what is None:
         raise InputError("give a model and a source, or a predictions file; without them there is --self-test")
-    what = choose_map(what, map)
+    given = {"--boxes": boxes, "--tune": tune, "--train": train, "--pool": pool, "--battery": battery}
+    check_options(bool(task), given | {"--prior-source": prior_source, "--jobs": jobs, "--ray": ray})
+    settings = BootstrapSettings(resamples or (250 if task else 10_000), level, seed)
+    asked = Asked(
+        choose_map(what, map), source, out, settings, condition or [], gates, device, batch_size, overwrite, json
+    )
     if task:
-        if battery:
-            raise InputError("--battery applies to the audit of heatmaps only, not to --task")
-        settings = BootstrapSettings(resamples or 250, level, seed)
-        if prior_source is not None:
-            raise InputError(
-                "--prior-source does not apply to --task: baselines are fitted on --tune or other patients"
-            )
-        if jobs is not None or ray is not None:
-            raise InputError("--jobs and --ray apply to the audit of heatmaps only, not to --task")
         run_tasks(
-            what, source, out, task, boxes, tune, settings, json, conditions=condition or [], device=device,
-            batch_size=batch_size, cases=4 if cases is None else cases, overwrite=overwrite, train=train,
-            missing_labels=missing_labels, probe=probe, pool=pool, gates=gates,
+            asked, task, boxes, probe, tune=tune, train=train, pool=pool, missing_labels=missing_labels,
+            cases=4 if cases is None else cases,
         )  # fmt: skip
-        return
-    check_no_task_options(boxes, tune, train, pool)
-    settings = BootstrapSettings(resamples or 10_000, level, seed)
-    shown = 6 if cases is None else cases
-    run(
-        what, source, out, prior_source, condition or [], device, batch_size, settings, shown, overwrite, json,
-        batteries=battery or [], gates=gates, jobs=jobs, ray=ray,
-    )  # fmt: skip
+    else:
+        run(asked, 6 if cases is None else cases, prior_source, battery or [], jobs, ray)
 
 
 def compare(
