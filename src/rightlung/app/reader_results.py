@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fastapi import APIRouter, Response
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
@@ -18,7 +18,7 @@ from rightlung.app import reader_studies as studies
 from rightlung.app.accounts import Caller
 from rightlung.app.context import App, Context, Owner
 from rightlung.app.errors import AppError
-from rightlung.app.store.tables import Answer, Item, ReaderStudy
+from rightlung.app.store.tables import Item, ReaderStudy
 from rightlung.core.files import plain
 from rightlung.judgements import VERSION, BlindingKey, Judgement, analyse, make_page, read_measures
 from rightlung.judgements.judgement import COLUMNS, RATINGS
@@ -38,10 +38,10 @@ def progress(reader_study: str, app: App, who: Owner) -> dict[str, Any]:
     with app.store.reading() as session:
         rows = []
         for name in studies.find(session, reader_study, who).annotators:
-            done, total = studies.progress_of(session, reader_study, name)
-            query = select(func.max(Answer.saved_at)).join(Item)
-            saved = session.scalar(query.where(Item.reader_study_id == reader_study, Item.annotator == name))
-            rows.append({"name": name, "done": done, "total": total, "last_saved": saved})
+            items = studies.items_of(session, reader_study, name)
+            last = max((answer.saved_at for item in items for answer in item.answers), default=None)
+            done = sum(studies.is_done(item) for item in items)
+            rows.append({"name": name, "done": done, "total": len(items), "last_saved": last})
         return {"annotators": rows}
 
 

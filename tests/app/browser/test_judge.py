@@ -160,6 +160,18 @@ def test_answers_survive_a_stopped_server_and_a_closed_tab(visit: Visit, service
     visit.errors.clear()
 
 
+def test_ask_says_why_models_do_not_answer_about_an_image_that_is_still_to_be_judged(visit: Visit) -> None:
+    begin(visit, images=4)
+    page = visit.open("#/ask")
+    visit.choose()
+    page.get_by_label("Phrase").fill("Enlarged heart.")
+    page.get_by_role("button", name="Where?").click()
+    expect(page.locator("#messages.shown")).to_contain_text("you still have to judge this image in the reader study")
+    visit.shot("ask-blinded")
+    assert {line.split()[0] for line in visit.refused} == {"409"}
+    visit.refused.clear()
+
+
 def test_truth_is_shown_only_if_the_study_allows_it(visit: Visit) -> None:
     page = begin(visit, truth=False)
     page.locator(".sentence").first.click()
