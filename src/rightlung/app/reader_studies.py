@@ -117,9 +117,7 @@ def check_judged(app: Context, study: str, who: Caller) -> None:
     with app.store.reading() as session:
         title = next((one.reader_study.title for one in session.scalars(query) if not is_done(one)), None)
     if title is not None:
-        message = (
-            f"you still have to judge this image in the reader study {title!r}; until then, no model answers here"
-        )
+        message = f"you still have to judge this image in the reader study {title!r}; until then, no model answers here"
         raise AppError(409, "blinded", message)
 
 
