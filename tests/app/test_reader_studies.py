@@ -73,10 +73,8 @@ def test_a_study_goes_from_plan_to_results(people: tuple[Client, Client, Client]
     assert tables[0].judgements == tables[1].judgements
     assert (len(tables[0].judgements), len(tables[0].problems)) == (9, 0)
     assert [one.prompt for one in tables[0].judgements if one.custom] == ["Mine."]
-    assert [row["answer"] for row in csv.DictReader(io.StringIO((tmp_path / "questions.csv").read_text()))] == [
-        "2",
-        "it fits",
-    ]
+    own = list(csv.DictReader(io.StringIO((tmp_path / "questions.csv").read_text())))
+    assert [(row["answer"], row["label"]) for row in own] == [("2", "yes"), ("it fits", "")]
     offline = analyse_table(
         tmp_path / "export.csv", tmp_path / "out", key=tmp_path / "key.csv", settings=BootstrapSettings()
     )

@@ -28,6 +28,7 @@ from rightlung.judgements import (
     write_table,
 )  # fmt: skip
 from rightlung.judgements.analysis import ALL
+from rightlung.judgements.summary import summary
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Estimator
 from tests.judgements.made_up import SLUGS, fill_in, write_experiment
@@ -247,3 +248,13 @@ def test_a_model_that_is_a_step_better_is_shown_to_be_and_noise_is_not_after_hol
         of = {(one.model, one.study): getattr(one, row["rating"]) for one in rows}
         gaps = [of[row["first"], f"s{study}"] - of[row["second"], f"s{study}"] for study in range(30)]
         assert row["estimate"] == pytest.approx(np.mean(gaps))
+
+
+def test_models_with_equal_means_are_named_together() -> None:
+    rows = [
+        Judgement("ann", study, "phrase:0", "Left basal opacity.", code, 3, 3, 4)
+        for study in "abc"
+        for code in ("A7", "B2")
+    ]
+    found = summary(analyse(rows, settings=BootstrapSettings(resamples=100)))
+    assert any(line.startswith("Most intuitive on average, together with B2: A7 (") for line in found)

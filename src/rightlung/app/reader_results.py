@@ -72,15 +72,17 @@ def key_csv(reader_study: str, app: App, who: Owner) -> Response:
 @router.get("/questions.csv", response_class=Response)
 def questions_csv(reader_study: str, app: App, who: Owner) -> Response:
     """The answers to the study's own questions, one in each row."""
-    rows: list[list[Any]] = [["annotator", "study", "phrase", "prompt", "model", "question", "text", "answer"]]
+    rows: list[list[Any]] = [["annotator", "study", "phrase", "prompt", "model", "question", "text", "answer", "label"]]
     with app.store.reading() as session:
         row, items = _answered(session, reader_study, who)
-        texts = {one["name"]: one["text"] for one in row.questions}
+        asked = {one["name"]: one for one in row.questions}
         for item in items:
             for answer in item.answers:
                 for name, value in sorted(answer.answers.items()):
                     cells = [item.annotator, item.study, item.phrase, item.prompt, answer.code, name]
-                    rows.append([*cells, texts.get(name, ""), value])
+                    question = asked.get(name, {"text": "", "choices": None})
+                    labels = {choice["value"]: choice["label"] for choice in question["choices"] or ()}
+                    rows.append([*cells, question["text"], value, labels.get(value, "")])
     return _csv(rows)
 
 

@@ -52,9 +52,10 @@ def create_app(settings: ServeSettings) -> FastAPI:
     accounts = Accounts(store, settings.login_required)
     if settings.login_required and not any(user["role"] == "owner" for user in accounts.listed()):
         where = "--accounts" if settings.accounts else f"--host {settings.host}"
+        option = f" --store {store.shown}" if settings.store else ""
         raise InputError(
             f"{where} needs accounts, and the store {store.shown} has no owner: add one with "
-            "'rightlung serve users add NAME --role owner'"
+            f"'rightlung serve users add NAME --role owner{option}'"
         )
     shelf = Shelf(settings.models, settings.waiting, settings.threads)
     context = Context(settings, store, accounts, Library(settings.source, settings.images), shelf)

@@ -69,6 +69,9 @@ def serve(
     say(f"rightlung: http://{shown}:{sock.getsockname()[1]}  (Ctrl+C stops it)")
     say(f"  studies: {settings.source}; models: {', '.join(settings.models)}")
     say(f"  store: {app.state.context.store.shown}; {'login required' if settings.login_required else 'no login'}")
+    if settings.login_required:
+        names = sorted(settings.host_names - {"[::1]"})
+        say(f"  browsers reach it as {', '.join(names)} only; --name NAME adds a host name")
     say(NOT_A_MEDICAL_DEVICE)
     server.run(sockets=[sock])
 

@@ -63,7 +63,10 @@ def _who(result: Mapping[str, Any]) -> Iterator[str]:
 def _ranking(result: Mapping[str, Any]) -> Iterator[str]:
     ratings = {row["model"]: row["ratings"] for row in result["means"]}
     if best := best_model(result):
-        most = "Most intuitive on average:" if len(ratings) > 1 else "The only model judged:"
+        highest = ratings[best]["intuitiveness"]["estimate"]
+        tied = [name for name in ratings if name != best and ratings[name]["intuitiveness"]["estimate"] == highest]
+        most = "Most intuitive on average" + (f", together with {', '.join(tied)}:" if tied else ":")
+        most = most if len(ratings) > 1 else "The only model judged:"
         means = ", ".join(f"{name} {span(estimate_of(ratings[best][name]), 1)}" for name in RATINGS_SHOWN)
         yield f"{most} {best} ({means}; scale {SCALE[0]} to {SCALE[1]})."
 

@@ -124,6 +124,19 @@ def test_judging_from_the_first_image_to_the_table(visit: Visit, service: Servic
     visit.shot("judge-results")
 
 
+def test_enter_pressed_twice_saves_and_chooses_no_sentence(visit: Visit, service: Service) -> None:
+    page = begin(visit)
+    page.locator(".sentence").first.click()
+    rate(page, "123", MAP_B)
+    rate(page, "321", ".sentence")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(500)
+    assert page.locator(".questions").count() == 0
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.locator(".questions").wait_for()
+
+
 def test_an_answer_is_kept_while_the_store_is_locked_and_saved_afterwards(visit: Visit, service: Service) -> None:
     page = begin(visit)
     page.locator(".sentence").first.click()
@@ -169,6 +182,29 @@ def test_ask_says_why_models_do_not_answer_about_an_image_that_is_still_to_be_ju
     expect(page.locator("#messages.shown")).to_contain_text("you still have to judge this image in the reader study")
     visit.shot("ask-blinded")
     assert {line.split()[0] for line in visit.refused} == {"409"}
+    visit.refused.clear()
+
+
+def test_an_answer_is_kept_while_the_server_runs_on_an_empty_store(visit: Visit, service: Service) -> None:
+    page = begin(visit)
+    page.locator(".sentence").first.click()
+    page.locator(".questions").wait_for()
+    page.wait_for_timeout(300)
+    service.stop()
+    away = service.folder / "away.sqlite"
+    service.database.rename(away)
+    rate(page, "335", "#outbox:not([hidden])")
+    service.start()  # a new store, where the item is unknown
+    expect(page.locator("#outbox")).to_contain_text("another store", timeout=20_000)
+    visit.shot("judge-other-store")
+    service.stop()
+    for name in ("store.sqlite", "store.sqlite-wal", "store.sqlite-shm"):
+        (service.folder / name).unlink(missing_ok=True)
+    away.rename(service.database)
+    service.start()
+    expect(page.locator("#outbox")).to_be_hidden(timeout=30_000)
+    assert list(filter(None, ratings(service))) == ["335"]
+    visit.errors.clear()
     visit.refused.clear()
 
 

@@ -96,8 +96,8 @@ export function draw(anew = true) {
   if (!cells.length) cells.push({ title: study.title, layers: wordsLayers() });
   const columns = answers.some(({ perturbed }) => perturbed) ? 3 : cells.length;
   const panes = anew || stage.panes.length !== cells.length ? stage.setPanes(cells.length, columns) : stage.panes;
-  cells.forEach(({ title, note, layers, image, strong }, index) => {
-    panes[index].layers = [...layers, ...(image ? [] : studyLayers(study, state.phrase)), ...(index ? [] : wordsLayers()), ...(index ? [] : [stage.drawing.layer])];
+  cells.forEach(({ title, note, layers, image, strong, change }, index) => {
+    panes[index].layers = [...layers, ...(image ? [] : studyLayers(study, state.phrase, !change)), ...(index ? [] : wordsLayers()), ...(index ? [] : [stage.drawing.layer])];
     panes[index].say(title, note, strong);
     panes[index].show(image ?? stage.image, `${title}. ${note ?? ""}`);
   });
@@ -120,7 +120,7 @@ const between = ([one, two]) => (one.plain.map && two.plain.map ? changeCell(`${
 function changeCell(title, before, after, share = null, image = null) {
   if (!before || !after) return { title, note: "One of the answers has no map.", layers: [] };
   const amount = percent(share ?? moved(before, after));
-  return { title, note: `${amount} of the map moved · orange: more, blue: less`, layers: [mapLayer(difference(before, after), Math.max(0.5, room.display.opacity))], image };
+  return { title, note: `${amount} of the map moved · orange: more, blue: less`, layers: [mapLayer(difference(before, after), Math.max(0.5, room.display.opacity))], image, change: true };
 }
 
 bind("ask", "q", "Type a phrase", () => document.getElementById("phrase")?.focus());

@@ -10,10 +10,11 @@ import { room } from "./room.js";
 const LAYERS = [["truth", "Truth"], ["regions", "Regions"], ["gaze", "Gaze map"], ["map", "Heatmap"], ["boxes", "Boxes, peak"], ["drawn", "Drawings"]];
 const REGION = "rgb(150, 190, 230)";
 
-/** Layers that belong to the study: gaze, regions, truth, and what people drew. `chosen` is the phrase in question. */
-export function studyLayers(study, chosen = null) {
+/** Layers that belong to the study: gaze, regions, truth, and what people drew. `chosen` is the phrase in question.
+ * Over a difference of maps, `gaze` is false: both are blue. */
+export function studyLayers(study, chosen = null, gaze = true) {
   const { display } = room, layers = [];
-  if (display.gaze && study.gaze) layers.push(mapLayer(picture(study.gaze, "ice", 0), 0.7));
+  if (gaze && display.gaze && study.gaze) layers.push(mapLayer(picture(study.gaze, "ice", 0), 0.7));
   if (display.regions) layers.push(regionLayer(study.regions));
   if (display.truth) layers.push(...truthLayers(study, chosen));
   if (display.drawn) layers.push(...study.annotations.flatMap((drawn) => shapeLayers(drawn, OWN, drawn.label)));

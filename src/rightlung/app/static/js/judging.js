@@ -79,9 +79,9 @@ function showChoice() {
   };
   fill(panel, header(), h("section", {}, h("h3", {}, item.custom ? "Write a prompt of your own" : "Which sentence do you want to judge?"),
     h("p", { class: "soft" }, "Choose one that you can see in the image. It is fixed from then on."),
-    h("ol", { class: "sentences numbered" }, item.sentences.map(({ index, text }) => h("li", {}, button(text, () => choose({ phrase: index }), { class: "sentence" })))),
+    h("ol", { class: "sentences numbered", tabIndex: -1 }, item.sentences.map(({ index, text }) => h("li", {}, button(text, () => choose({ phrase: index }), { class: "sentence" })))),
     study.custom_prompts && ownPrompt("Use my own", (text) => choose({ text }))));
-  panel.querySelector(".sentence")?.focus({ preventScroll: true });
+  panel.querySelector(".sentences")?.focus({ preventScroll: true }); // not a sentence: Enter, pressed twice to save, would choose it for good
 }
 
 async function openMaps(alias) {

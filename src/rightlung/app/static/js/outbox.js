@@ -1,7 +1,7 @@
 // Keeps what the reader saved until the server has confirmed it: across a lost store, a killed server and a closed tab.
 
 import { ApiError, call, newKey } from "./api.js";
-import { counted } from "./dom.js";
+import { button, counted, fill } from "./dom.js";
 
 const LONGEST_WAIT = 15;
 
@@ -56,8 +56,9 @@ class Outbox extends EventTarget {
 
   async #run() {
     clearTimeout(this.#timer);
-    while (this.#waiting.length) {
-      const entry = this.#waiting[0];
+    const left = new Set(); // kept for later: the store behind the server may be another one now, or empty
+    for (let entry; (entry = this.#waiting.find((one) => !left.has(one)));) {
+      delete entry.trouble;
       try {
         const result = await call(entry.method, entry.path, entry.body);
         this.#settle(entry, "saved", { result });
@@ -69,12 +70,24 @@ class Outbox extends EventTarget {
           entry.tried = [];
           continue;
         }
+        if (error.status === 404 || (error.status >= 500 && !error.passing)) {
+          entry.trouble = error.message;
+          left.add(entry);
+          continue;
+        }
         if (!error.passing && error.status !== 401) { this.#settle(entry, "refused", { error }); continue; }
         const wait = error.wait || Math.min(2 ** this.#tries++, LONGEST_WAIT);
         this.#timer = setTimeout(() => this.send(), 1000 * wait);
-        break;
+        return;
       }
     }
+    if (left.size) this.#timer = setTimeout(() => this.send(), 1000 * LONGEST_WAIT);
+  }
+
+  /** Drop the entries that the server knows no place for. */
+  discard() {
+    this.#waiting = this.#waiting.filter(({ trouble }) => !trouble);
+    this.#changed();
   }
 
   #settle(entry, kind, detail) {
@@ -102,7 +115,11 @@ export function showOutbox(banner) {
   outbox.addEventListener("change", () => {
     const count = outbox.waiting.length;
     const kept = outbox.persistent ? "kept in this browser" : "kept in this tab (do not close it)";
-    banner.textContent = count ? `Not saved yet: ${counted(count, "entry", "entries")}, ${kept}. They will be saved as soon as the store is back.` : "";
+    const refused = outbox.waiting.filter(({ trouble }) => trouble);
+    const discard = () => { if (confirm(`Discard ${counted(refused.length, "entry", "entries")} that the server refuses? This cannot be undone.`)) outbox.discard(); };
+    fill(banner, count && `Not saved yet: ${counted(count, "entry", "entries")}, ${kept}. `, count && (refused.length
+      ? [`The server answers: ${refused[0].trouble}. Has it another store? The page goes on trying. `, button("Discard", discard, { class: "quiet small" })]
+      : "They will be saved as soon as the store is back."));
     banner.hidden = !count;
   });
   window.addEventListener("beforeunload", (event) => { if (outbox.waiting.length && !outbox.persistent) event.preventDefault(); });
