@@ -220,7 +220,7 @@ def test_the_self_test_needs_no_model_and_lists_metrics_that_miss_errors(
     call: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)  # no Java: METEOR is not computed, and the exit code says so
-    monkeypatch.setattr("rightlung.cli.audit.self_test", partial(self_test, 3))
+    monkeypatch.setattr("rightlung.cli.self_test.self_test", partial(self_test, 3))
     result = found(call("audit", "--self-test", "--json"), 3)
     assert result["reports"] == 3
     assert "METEOR was not computed" in result["problems"]

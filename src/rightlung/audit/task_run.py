@@ -488,24 +488,7 @@ def audit_tasks(
         studies = open_source(source) if isinstance(source, str) else source
     folder = Path(out)
     run = TaskRun(what, studies, folder, **options)
-    if run.tune == studies.address:
-        raise InputError("boxes must not be tuned on the studies that are measured: use --tune cross-validate")
-    if isinstance(what, Predictions) and run.tune not in (None, CROSS_VALIDATE):
-        raise InputError(
-            f"--tune {run.tune} needs a model to ask about it; with predictions, use --tune cross-validate"
-        )
-    probed = any(part.task == "probe" for part in parts_of(tasks))
-    if probed and isinstance(what, Predictions):
-        raise InputError("--task probe needs a model whose embeddings it learns from, not predictions")
-    if probed and run.train is None:
-        raise InputError("--task probe needs images to learn from: give their source by --train")
-    if run.pool is not None and not any(part.method == "embed" for part in parts_of(tasks)):
-        raise InputError("--pool applies to --task retrieval only: also give that task")
-    if run.pool is not None and isinstance(what, Predictions):
-        raise InputError("--pool needs a model that embeds the pool's reports, not predictions")
-    for task in dict.fromkeys(part.task for part in parts_of(tasks)) if run.gates else ():
-        if task not in WITH_GATES:
-            raise InputError(f"--gates applies to {', '.join(WITH_GATES)} and heatmaps (without --task), not to {task}")
+    _check(run, parts_of(tasks))
     with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
         found: list[PartResult] = []
         missing: dict[str, str] = {}
@@ -530,6 +513,28 @@ def audit_tasks(
         }
         write_page(page, folder, html="audit.html", json_name="audit.json", data=result, further=tables)
     return TaskAudit(folder, result, found)
+
+
+def _check(run: TaskRun, parts: Sequence[TaskPart]) -> None:
+    """Raise an error for options that do not fit the tasks, or need a model."""
+    if run.tune == run.source.address:
+        raise InputError("boxes must not be tuned on the studies that are measured: use --tune cross-validate")
+    if isinstance(run.what, Predictions) and run.tune not in (None, CROSS_VALIDATE):
+        raise InputError(
+            f"--tune {run.tune} needs a model to ask about it; with predictions, use --tune cross-validate"
+        )
+    probed = any(part.task == "probe" for part in parts)
+    if probed and isinstance(run.what, Predictions):
+        raise InputError("--task probe needs a model whose embeddings it learns from, not predictions")
+    if probed and run.train is None:
+        raise InputError("--task probe needs images to learn from: give their source by --train")
+    if run.pool is not None and not any(part.method == "embed" for part in parts):
+        raise InputError("--pool applies to --task retrieval only: also give that task")
+    if run.pool is not None and isinstance(run.what, Predictions):
+        raise InputError("--pool needs a model that embeds the pool's reports, not predictions")
+    for task in dict.fromkeys(part.task for part in parts) if run.gates else ():
+        if task not in WITH_GATES:
+            raise InputError(f"--gates applies to {', '.join(WITH_GATES)} and heatmaps (without --task), not to {task}")
 
 
 def _address(source: str | Source | None) -> str | None:

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.asking import Summary
 from rightlung.audit import Audit, TaskAudit, audit, audit_tasks
 from rightlung.audit.batteries import BATTERIES, conditions_of, report_conditions
 from rightlung.audit.gates import gate_conditions
 from rightlung.audit.report_gates import dependence_sentence
-from rightlung.audit.self_test import CHANGES, ERRORS, self_test
 from rightlung.audit.task_page import pool_sentence, task_rows, verdict_of
-from rightlung.cli.output import Exit, finish, say, say_problems, say_table
+from rightlung.cli.output import finish, say, say_problems, say_table
 from rightlung.cli.predict import CONDITIONS, ask_model, load_model
 from rightlung.core import InputError
 from rightlung.core.progress import ProgressBars
@@ -23,7 +21,7 @@ from rightlung.measuring import BoxSettings, find_measure
 from rightlung.models.base import Reporter
 from rightlung.models.maps import with_map
 from rightlung.models.probe import ProbeSettings
-from rightlung.pages.numbers import number, span, verdict
+from rightlung.pages.numbers import span, verdict
 from rightlung.predictions import Predictions, open_predictions
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.groups import HEADLINE, Breakdown
@@ -116,26 +114,6 @@ def _ask(asked: Asked, batteries: Sequence[str], tell: ProgressBars) -> tuple[Su
     if (of_reports := report_conditions(batteries)) and isinstance(model, Reporter):
         ask_model(model, source, out, of_reports, tell, queries=["image"], **how)
     return summary, not_asked
-
-
-def run_self_test(json: bool) -> None:
-    """Test the text metrics; exit with 1 if one prefers a changed report, with 3 if one could not be computed."""
-    found = self_test()
-
-    def tell() -> None:
-        say(f"{found.reports} synthetic reports against themselves: {', '.join(CHANGES.values())}\n")
-        rows = [
-            [one.measure, *(number(one.values[name], 3) for name in CHANGES)]
-            + [("yes" if one.notices(error) else "NO") if one.computed else "–" for error in ERRORS]
-            for one in found.metrics
-        ]
-        say_table(["metric", *CHANGES, *(f"punishes {error}" for error in ERRORS)], rows)
-        say("\n" + "\n".join(f"- {sentence}" for sentence in found.sentences()))
-        say_problems(found.not_computed, "metrics were not computed")
-        say(f"\n{NOT_A_MEDICAL_DEVICE}")
-
-    problems = [*found.wrong, *found.not_computed]
-    finish(json, found.as_json(), tell, problems, Exit.BUG if found.wrong else Exit.SOME_LEFT_OUT)
 
 
 def chosen_batteries(given: Sequence[str]) -> list[str]:

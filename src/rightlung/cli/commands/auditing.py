@@ -104,7 +104,8 @@ def audit(
     Compares the model with an image-blind prior and with itself under each probe. Writes a page (audit.html), the
     numbers (audit.json) and one row for each phrase (instances.parquet; with --task, a table for each task).
     """
-    from rightlung.cli.audit import Asked, check_options, choose_map, run, run_self_test, run_tasks
+    from rightlung.cli.audit import Asked, check_options, choose_map, run, run_tasks
+    from rightlung.cli.self_test import run_self_test
     from rightlung.results.estimate import BootstrapSettings
 
     if self_test:
