@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ import pytest
 
 from rightlung.audit.leaderboard import leaderboard, read_result
 from rightlung.core import InputError
+from rightlung.measuring import find_protocol
 from tests.pages import Outline
 
 PHANTOM, MANIFEST = "phantom?count=9&seed=1", "manifest:mine"
@@ -33,7 +35,7 @@ def result(
         "average_precision": {"model": estimate(precision), "prior": estimate(0.3), "difference": difference},
         "pointing": {"model": estimate(pointing), "prior": estimate(0.5), "difference": estimate(pointing - 0.5)},
     }
-    stated = {"hash": "abc" + source[:3], "level": 0.95, "tolerance": 0.0} | protocol
+    stated = replace(find_protocol("audit"), source=source, **protocol).as_json()
     text = json.dumps({"model": model, "source": source, "protocol": stated, "overall": overall})
     (folder / "audit.json").write_text(text)
     return folder
@@ -93,13 +95,13 @@ def test_numbers_lead_to_their_audit_and_headings_to_a_page_sorted_by_them_witho
 def test_results_of_other_protocols_get_a_table_of_their_own_and_the_field_is_named(
     results: list[Path], tmp_path: Path
 ) -> None:
-    other = result(tmp_path / "other", "starter", 0.9, 0.9, hash="def", tolerance=15.0)
+    other = result(tmp_path / "other", "starter", 0.9, 0.9, tolerance=15.0)
     found = leaderboard([*results, other], tmp_path / "board")
     assert len(found["warnings"]) == 1
     assert "differ in tolerance; do not compare them" in found["warnings"][0]
     text = (tmp_path / "board/leaderboard.md").read_text()
-    assert "seed=1, protocol abcpha" in text
-    assert "seed=1, protocol def" in text
+    for one in (results[0], other):
+        assert f"seed=1, protocol {read_result(one).protocol['hash']}" in text
 
 
 def test_intervals_are_read_as_they_were_written(results: list[Path]) -> None:
@@ -127,3 +129,21 @@ def test_what_cannot_be_ranked_is_refused_with_a_sentence(results: list[Path], t
     with pytest.raises(InputError, match=r"overall\.pointing\.model: expected an estimate"):
         leaderboard(results, tmp_path / "board")
     assert not (tmp_path / "board").exists()
+
+
+def test_an_audit_whose_protocol_was_changed_is_refused(results: list[Path], tmp_path: Path) -> None:
+    for field, value, match in (("banana", 1, "the field 'banana'"), ("tolerance", 0.1, "the protocol's hash is")):
+        one = result(tmp_path / field, "mine", 0.5, 0.5)
+        found = json.loads((one / "audit.json").read_text())
+        found["protocol"][field] = value
+        (one / "audit.json").write_text(json.dumps(found))
+        with pytest.raises(InputError, match=match):
+            leaderboard([*results, one], tmp_path / "board")
+
+
+def test_the_warning_of_an_audit_is_on_top_of_the_leaderboard(results: list[Path], tmp_path: Path) -> None:
+    found = json.loads((results[0] / "audit.json").read_text())
+    (results[0] / "audit.json").write_text(json.dumps(found | {"warnings": ["Coordinates: left and right."]}))
+    told = leaderboard(results, tmp_path / "board")["warnings"]
+    assert told == [f"{results[0] / 'audit.json'}: Coordinates: left and right."]
+    assert "Coordinates: left and right." in (tmp_path / "board/leaderboard.html").read_text()

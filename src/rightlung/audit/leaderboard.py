@@ -16,6 +16,7 @@ from rightlung.core import InputError
 from rightlung.core.errors import check_known
 from rightlung.core.files import read_json
 from rightlung.measuring import find_measure
+from rightlung.measuring.protocols import Protocol
 from rightlung.models.maps import split_map
 from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table, relative_link, slugs
 from rightlung.pages.figures import IntervalPanel, panel_figure
@@ -42,6 +43,7 @@ class Result:
     protocol: Mapping[str, Any]
     values: Mapping[str, Estimate]
     prior: Mapping[str, Estimate]
+    warnings: Sequence[str] = ()
 
     @property
     def page(self) -> Path:
@@ -64,11 +66,14 @@ def read_result(path: Path) -> Result:
         )
     if not found["overall"]:
         raise InputError(f"{file}: no phrase had a known target, so there is nothing to rank")
+    Protocol.from_json(found["protocol"], str(file))  # refuses unknown fields and a hash of other fields
     model, kind = split_map(str(found.get("model") or "model not named"))
     values, prior, differences = (_estimates(file, found["overall"], of) for of in ("model", "prior", "difference"))
     if MEASURES[0] in differences:
         values["above_prior"] = differences[MEASURES[0]]
-    return Result(file, model, kind, str(found.get("source")), found["protocol"], values, prior)
+    return Result(
+        file, model, kind, str(found.get("source")), found["protocol"], values, prior, found.get("warnings") or ()
+    )
 
 
 def _estimates(file: Path, overall: Mapping[str, Any], of: str) -> dict[str, Estimate]:
@@ -122,6 +127,12 @@ def differing(tables: Mapping[str, Sequence[Result]]) -> list[str]:
     return sentences
 
 
+def warnings_of(tables: Mapping[str, Sequence[Result]]) -> list[str]:
+    """Return the warnings of the audits, such as mirrored heatmaps, and the fields in which protocols differ."""
+    told = [f"{one.file}: {said}" for table in tables.values() for one in table for said in one.warnings]
+    return [*differing(tables), *told]
+
+
 def leaderboard(paths: Sequence[Path], out: Path, sort: str = MEASURES[0]) -> dict[str, Any]:
     """Write ``leaderboard.html``, one page for each other column to sort by, Markdown and JSON; return the JSON."""
     check_known("column", sort, ("model", "map", *MEASURES))
@@ -134,7 +145,7 @@ def leaderboard(paths: Sequence[Path], out: Path, sort: str = MEASURES[0]) -> di
          "audit": str(one.file), **{name: value.as_json() for name, value in one.values.items()}}
         for table in tables.values() for one in _sorted(table, sort)
     ]  # fmt: skip
-    data = {"sorted_by": sort, "results": rows, "warnings": differing(tables)}
+    data = {"sorted_by": sort, "results": rows, "warnings": warnings_of(tables)}
     write_page(
         pages[sort], out, html=names[sort], markdown="leaderboard.md", json_name="leaderboard.json", data=data,
         further=further,
@@ -158,7 +169,7 @@ def _page(tables: Mapping[str, Sequence[Result]], sort: str, names: Mapping[str,
         f"{count} audits, sorted by {_title(sort)}. A column's heading leads to the page sorted by it; each number "
         "leads to its audit. Compare rows of one table only."
     )
-    return Page("Leaderboard", lead, sections, warning=" ".join(differing(tables)))
+    return Page("Leaderboard", lead, sections, warning=" ".join(warnings_of(tables)))
 
 
 def _title(column: str) -> str:
@@ -223,7 +234,7 @@ def _figure(name: str, table: Sequence[Result], sort: str) -> list[Figure]:
     signed = sort == "above_prior"
     panel = IntervalPanel(
         title=_title(sort), series={"model": [one.values.get(sort) for one in rows]}, signed=signed,
-        line=0.0 if signed else None,
+        line=0.0 if signed else None, fit_references=True,
     )  # fmt: skip
     references = [label for label, one in zip(labels, rows, strict=True) if one.model == PRIOR]
     title = f"{_title(sort)[0].upper()}{_title(sort)[1:]} with intervals"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rightlung.pages.content import Cell, Column, MarkedSentence, Page, Section, Table
+from rightlung.pages.content import Cell, Column, Mark, MarkedSentence, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import number, span
 from rightlung.results.estimate import Estimate
@@ -42,7 +42,8 @@ def verdict(done: Diagnosis) -> MarkedSentence:
     several = f"{count} conventions reproduce" if count > 1 else "One convention reproduces"
     detail = f"Nearest to ours: {number(first.value, digits)}, with {described(first)}. "
     ours = f"Ours gives {span(done.ours.estimate, digits)}. "
-    return MarkedSentence("yes", f"{several} {wanted}; ours does not.", detail + ours + chance)
+    mark: Mark = "yes" if count > result["expected_by_chance"] else "unclear"
+    return MarkedSentence(mark, f"{several} {wanted}; ours does not.", detail + ours + chance)
 
 
 def described(one: Rescored) -> str:

@@ -60,10 +60,11 @@ class Panel:
 class IntervalPanel(Panel):
     """A panel of estimates by series, one estimate per row. The first series is the model, a second its baseline.
 
-    References do not set the axis: an arrow marks what lies outside.
+    References do not set the axis: an arrow marks what lies outside. With ``fit_references`` they do.
     """
 
     series: Mapping[str, Sequence[Estimate | None]]
+    fit_references: bool = False
 
     def _check(self, rows: int) -> None:
         if not 1 <= len(self.series) <= 2 or any(len(found) != rows for found in self.series.values()):
@@ -79,7 +80,7 @@ class IntervalPanel(Panel):
 
     def _extent(self, reference: Sequence[bool]) -> list[float]:
         """Return the values that set the axis: those of references only where there is nothing else."""
-        rows = [row for row, flag in enumerate(reference) if not flag] or range(len(reference))
+        rows = [row for row, flag in enumerate(reference) if self.fit_references or not flag] or range(len(reference))
         found = (estimates[row] for estimates in self.series.values() for row in rows)
         return [self.scale * value for one in found if one is not None for value in (one.value, one.low, one.high)]
 
