@@ -1,4 +1,7 @@
-# The reading room: docker build -t rightlung . && docker run -p 8800:8800 -v rightlung:/data rightlung --host 0.0.0.0
+# The reading room; it starts only after an owner was added:
+#   docker build -t rightlung .
+#   docker run -it -v rightlung:/data rightlung users add olga --role owner
+#   docker run -p 8800:8800 -v rightlung:/data rightlung --host 0.0.0.0 --name localhost
 FROM python:3.11-slim-bookworm
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /app

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,22 @@ def test_two_tabs_and_a_repeated_request_do_not_overwrite(people: tuple[Client, 
     assert ben.get(at["b"]).json()["answers"]["A"]["recall"] == 5
 
 
+def test_an_answer_that_waited_has_the_time_of_judging(client: Client) -> None:
+    study = create(client, annotators=["local"], models=["starter"], per_annotator=1, overlap=0)
+    at = f"{study}/items/{client.get(f'{study}/items').json()['next']}"
+    client.post(f"{at}/prompt", json={"phrase": 0})
+    present = datetime.now(UTC)
+    waited = (present - timedelta(days=2)).astimezone(timezone(timedelta(hours=5)))
+    body = ratings(1, 2, 3, judged_at=waited.isoformat())
+    saved = client.put(f"{at}/answers/A", json=body).json()
+    assert abs(datetime.fromisoformat(saved["saved_at"]) - waited) < timedelta(milliseconds=1)
+    assert saved["saved_at"].endswith("Z")
+    for version, wrong in enumerate((present + timedelta(days=1), present - timedelta(days=31)), 1):  # a wrong clock
+        body = ratings(1, 2, 3, version=version, judged_at=wrong.isoformat())
+        saved = client.put(f"{at}/answers/A", json=body).json()
+        assert abs(datetime.fromisoformat(saved["saved_at"]) - present) < timedelta(minutes=1)
+
+
 @pytest.mark.parametrize("changes", [
     {"recall": 0}, {"recall": 6}, {"recall": 2.5}, {"precision": None}, {"answers": {"q1": 3}}, {"answers": {"q9": 1}},
     {"key": "x"}, {"comment": "x" * 5_000}, {"more": 1},
@@ -236,6 +253,10 @@ def test_drawn_truth_is_saved_once_and_exported(people: tuple[Client, Client, Cl
     (tmp_path / "drawn.tar").write_bytes(owner.get("/api/v1/exports/manifest.tar").content)
     study = rightlung.open_source(f"manifest:{tmp_path / 'drawn.tar'}")[0]
     assert (study.phrases[0].text, study.phrases[0].boxes) == ("A nodule.", (Box(0.25, 0.25, 0.5, 0.5),))
+    assert study.extra["readers"] == {"anna": {"boxes": [
+        {"label": "nodule", "phrase": 0, "box": [0.25, 0.25, 0.5, 0.5]},
+        {"label": "mass", "phrase": 1, "box": [0, 0.25, 0.5, 0.5]},
+    ]}}  # fmt: skip
     assert study.phrases[1].mask is not None
     assert study.phrases[1].mask.area == pytest.approx(1 / 8)
     assert owner.get("/api/v1/exports/coco.json", params={"author": "ben"}).json()["annotations"] == []

@@ -82,6 +82,8 @@ def test_a_database_that_is_gone_is_announced(client: Client, tmp_path: Path) ->
         file.rename(tmp_path / "away" / file.name)
     body = ratings(1, 2, 3)
     assert client.put(f"{at}/answers/A", json=body).json()["error"]["code"] == "store-unavailable"
+    assert "keep the answer" in client.put(f"{at}/answers/A", json=body).json()["error"]["message"]
+    assert "answer and" not in client.get(f"{study}/items").json()["error"]["message"]
     assert client.get("/healthz").status_code == 503
     assert client.get("/api/v1/session").json()["store"] == "unavailable"
     assert client.get("/api/v1/models").status_code == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,19 @@ from rightlung.core.errors import InputError
 
 log = logging.getLogger("rightlung.app")
 STORE_GONE = "the store does not answer; keep the answer and try again"
+STORE_UNREAD = "the store does not answer; try again in a moment"
+FAULTS = {
+    "missing": "is missing",
+    "string_too_long": "is longer than {max_length:,} characters",
+    "string_too_short": "is shorter than {min_length:,} characters",
+    "too_long": "has more than {max_length:,} entries",
+    "too_short": "has fewer than {min_length:,} entries",
+    "greater_than_equal": "is less than {ge:,}",
+    "less_than_equal": "is more than {le:,}",
+    "extra_forbidden": "is no field of this request",
+}
+"""What people read for the types of pydantic's errors."""
+FIELDS = {"per_annotator": "number of images for each reader", "overlap": "number of images that all readers judge"}
 
 
 class AppError(Exception):
@@ -44,9 +58,10 @@ class AppError(Exception):
         return JSONResponse({"error": error, **self.more}, self.status, headers)
 
 
-def store_gone() -> AppError:
-    """Return the error of a database that is locked or gone."""
-    return AppError(503, "store-unavailable", STORE_GONE, retry_after=2)
+def store_gone(method: str = "") -> AppError:
+    """Return the error of a database that is locked or gone; who only reads has no answer to keep."""
+    message = STORE_UNREAD if method == "GET" else STORE_GONE
+    return AppError(503, "store-unavailable", message, retry_after=2)
 
 
 def not_found(what: str, code: str = "not-found") -> AppError:
@@ -59,6 +74,8 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(AppError)
     def _known(request: Request, error: AppError) -> JSONResponse:
+        if error.code == "store-unavailable":
+            return store_gone(request.method).response()
         return error.response()
 
     @app.exception_handler(InputError)
@@ -70,9 +87,8 @@ def add_handlers(app: FastAPI) -> None:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
             return AppError(400, "bad-json", "the body of the request is not JSON").response()
-        place = [str(part) for part in first["loc"] if part not in ("body", "query", "path", "header")]
-        message = f"{'.'.join(place) or 'the body'}: {first['msg'].removeprefix('Value error, ')}"
-        return AppError(422, "invalid", message, ".".join(place) or None).response()
+        place = [part for part in first["loc"] if part not in ("body", "query", "path", "header")]
+        return AppError(422, "invalid", fault(place, first), ".".join(map(str, place)) or None).response()
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> JSONResponse:
@@ -85,8 +101,26 @@ def add_handlers(app: FastAPI) -> None:
     def _store(request: Request, error: SQLAlchemyError) -> JSONResponse:
         if isinstance(error, DBAPIError | PoolTimeout):
             log.error("store: %s", type(error).__name__)
-            return store_gone().response()
+            return store_gone(request.method).response()
         raise error
+
+
+def fault(place: Sequence[str | int], error: Mapping[str, Any]) -> str:
+    """Return a sentence for one of pydantic's errors.
+
+    >>> fault(["phrases", 0], {"type": "string_too_long", "ctx": {"max_length": 1000}})
+    'the phrase is longer than 1,000 characters'
+    """
+    names = [part for part in place if isinstance(part, str)]
+    if error["type"] not in FAULTS or not names:
+        path, message = ".".join(map(str, place)), error["msg"].removeprefix("Value error, ")
+        return f"{path}: {message}" if path else str(message)
+    name = FIELDS.get(names[-1], names[-1].replace("_", " "))
+    if isinstance(place[-1], int):
+        name = f"{name[:-3]}y" if name.endswith("ies") else name.removesuffix("s")
+    elif error["type"] in ("too_long", "too_short"):
+        name = f"list of {name}"
+    return f"the {name} {FAULTS[error['type']].format(**error.get('ctx', {}))}"
 
 
 def bug(error: Exception) -> AppError:

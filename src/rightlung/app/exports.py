@@ -60,6 +60,7 @@ def manifest(app: App, who: Owner, author: Author = "") -> Response:
             row: dict[str, Any] = {"id": study.id, "file": f"images/{number}.png", "phrases": []}
             row |= {name: getattr(study, name) for name in ("patient", "view", "sex") if getattr(study, name)}
             _put(archive, row["file"], as_deep_png(study.image))
+            readers: dict[str, dict[str, list[Any]]] = {}
             for place, one in enumerate(drawn):
                 phrase: dict[str, Any] = {"text": one.text or prompt(one.label), "findings": {one.label: "positive"}}
                 if one.box is not None:
@@ -68,6 +69,10 @@ def manifest(app: App, who: Owner, author: Author = "") -> Response:
                     phrase["mask"] = f"masks/{number}-{place}.png"
                     _put(archive, phrase["mask"], mask_png(mask_of(one.mask).resized(study.image.shape)))
                 row["phrases"].append(phrase)
+                box = Box(*one.box) if one.box is not None else None if one.mask is None else mask_of(one.mask).box()
+                shape = {"label": one.label, "phrase": place, "box": None if box is None else box.as_tuple()}
+                readers.setdefault(one.author, {"boxes": []})["boxes"].append(shape)
+            row["readers"] = readers
             lines.append(json.dumps(row, ensure_ascii=False))
         _put(archive, "manifest.jsonl", "".join(f"{line}\n" for line in lines).encode())
     if not lines:

@@ -29,7 +29,7 @@ from rightlung.results.estimate import BootstrapSettings
 router = APIRouter(prefix="/api/v1/reader-studies/{reader_study}", tags=["judge"])
 PAGE_CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
 _analysing = threading.Lock()
-_analysed: dict[tuple[str, int, str], dict[str, Any]] = {}
+_analysed: dict[tuple[str, int], dict[str, Any]] = {}
 
 
 @router.get("/progress")
@@ -129,7 +129,7 @@ def _result(app: Context, who: Caller, reader_study: str) -> dict[str, Any]:
     rows = _rows(app, who, reader_study)
     if not rows:
         raise AppError(409, "no-change", "nothing is judged yet, so there is nothing to analyse")
-    key = (reader_study, len(rows), max(one["judged_at"] for one in rows))
+    key = (reader_study, hash(repr(rows)))  # not the last time: answers may have waited elsewhere
     with _analysing:
         if key not in _analysed:
             judged = [Judgement(**{name: value for name, value in one.items() if name != "version"}) for one in rows]

@@ -7,6 +7,7 @@ those of a row of a Latin square, drawn anew for each item.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import func, select
@@ -18,7 +19,7 @@ from rightlung.app.errors import AppError, not_found
 from rightlung.app.library import key_of
 from rightlung.app.questions import custom_questions, standard_questions
 from rightlung.app.requests import AnswerRequest, PromptRequest, ReaderStudyRequest
-from rightlung.app.store.tables import Answer, Item, ReaderStudy, is_id, new_id, now
+from rightlung.app.store.tables import Answer, Item, ReaderStudy, is_id, new_id, now, time_text
 from rightlung.core import InputError
 from rightlung.core.keyed import text_generator
 from rightlung.judgements import blind, plan
@@ -27,6 +28,8 @@ from rightlung.judgements.measures import JudgedInstance
 from rightlung.predictions.prediction import phrase_query
 
 ALIASES = "ABCDEFGH"
+WAITED = timedelta(days=30)
+"""The longest that an answer may have waited in a browser."""
 
 
 def create(app: Context, who: Caller, given: ReaderStudyRequest) -> ReaderStudy:
@@ -229,8 +232,16 @@ def save(session: Session, item: Item, alias: str, given: AnswerRequest, custom:
     for name in RATINGS:
         setattr(answer, name, getattr(given, name))
     answer.comment, answer.answers, answer.save_key = given.comment, custom, given.key
-    answer.version, answer.saved_at = answer.version + 1, now()
+    answer.version, answer.saved_at = answer.version + 1, _judged_at(given)
     return answer
+
+
+def _judged_at(given: AnswerRequest) -> str:
+    """Return when an answer was given: the page's time, or the present if its clock cannot be right."""
+    present = datetime.now(UTC)
+    if given.judged_at is not None and present - WAITED <= given.judged_at <= present:
+        return time_text(given.judged_at.astimezone(UTC))
+    return now()
 
 
 def undo(session: Session, reader_study: str, who: Caller) -> tuple[Item, str, dict[str, Any]]:

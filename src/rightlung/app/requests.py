@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from rightlung.app.perturbing import Kind
 from rightlung.app.settings import MODELS, MOST_PIXELS, PHRASE_CHARACTERS, PHRASES
@@ -225,7 +225,10 @@ class CustomPromptRequest(Body):
 
 
 class AnswerRequest(Body):
-    """The answer to one model's heatmap. ``version`` is the one that the reader saw, None for a new answer."""
+    """The answer to one model's heatmap. ``version`` is the one that the reader saw, None for a new answer.
+
+    ``judged_at`` counts if it is past and at most 30 days ago, for answers that waited in a browser.
+    """
 
     recall: Rating
     precision: Rating
@@ -235,4 +238,5 @@ class AnswerRequest(Body):
         dict[Annotated[str, Field(pattern=r"^q[1-9][0-9]?$")], Rating | Comment], Field(max_length=10)
     ] = {}
     version: Version | None = None
+    judged_at: AwareDatetime | None = None
     key: SaveKey

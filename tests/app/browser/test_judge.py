@@ -9,6 +9,7 @@ import re
 import sqlite3
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,31 @@ def test_answers_survive_a_stopped_server_and_a_closed_tab(visit: Visit, service
     expect(again.locator("#outbox")).to_be_hidden(timeout=20_000)
     assert list(filter(None, ratings(service))) == ["335"]
     visit.errors.clear()
+
+
+def test_two_tabs_keep_their_answers_and_the_panel_recovers(visit: Visit, service: Service) -> None:
+    page = begin(visit, images=3)
+    page.locator(".sentence").first.click()
+    page.locator(".questions").wait_for()
+    page.wait_for_timeout(300)
+    other = page.context.new_page()  # a second tab, with nothing waiting
+    other.goto(f"{service.url}/#/look")
+    other.locator("#studies [data-key]").first.wait_for()
+    service.stop()
+    rate(page, "335", MAP_B)
+    rate(page, "224", ".warning.failed")  # the next image cannot be opened
+    other.evaluate("window.dispatchEvent(new Event('online'))")  # it looks what waits, and has nothing
+    kept = page.evaluate("Object.keys(localStorage).filter((name) => name.startsWith('rightlung.outbox'))")
+    assert len(kept) == 2
+    judged = datetime.now(UTC)
+    page.wait_for_timeout(1500)
+    service.start()
+    page.locator(".sentence").first.wait_for(timeout=20_000)  # without "Try again"
+    expect(page.locator("#outbox")).to_be_hidden(timeout=20_000)
+    assert sorted(filter(None, ratings(service))) == ["224", "335"]
+    assert all(datetime.fromisoformat(row["judged_at"]) <= judged for row in table(service) if row["recall"])
+    visit.errors.clear()
+    visit.refused.clear()
 
 
 def test_ask_says_why_models_do_not_answer_about_an_image_that_is_still_to_be_judged(visit: Visit) -> None:

@@ -14,7 +14,12 @@ NAME, KEY = 80, 64
 
 def now() -> str:
     """Return the time, UTC, as ISO 8601 text, which sorts and reads the same in every database."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return time_text(datetime.now(UTC))
+
+
+def time_text(time: datetime) -> str:
+    """Return a time in UTC as `now` writes it."""
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def new_id() -> str:

@@ -30,7 +30,9 @@ function sideRow({ peak_side: side, side_said: said, side_agrees: agrees, absent
 
 function regionRow(regions) {
   if (!regions.length) return null;
-  return row("Map lies in", regions.slice(0, 3).map(({ name, share }) => `${name} ${percent(share)}`).join(", "));
+  const shown = regions.slice(0, 3);
+  return row("Map lies in", shown.map(({ name, share }) => `${name} ${percent(share)}`).join(", "),
+    shown.reduce((sum, { share }) => sum + share, 0) > 1 && h("span", { class: "soft small" }, " (regions overlap)"));
 }
 
 /** A number with two decimals and a true minus. */
@@ -43,7 +45,8 @@ function boxList({ boxes, absent }, act) {
   return h("ul", { class: "boxes" }, shown.map(({ score, label }, index) => h("li", {},
     h("button", { type: "button", class: "quiet", onmouseenter: () => act(index), onmouseleave: () => act(-1), onfocus: () => act(index), onblur: () => act(-1) },
       `Box ${index + 1}${label ? ` (${label})` : ""}: ${score.toFixed(2)}${absent ? ", doubtful" : ""}`))),
-    boxes.length > shown.length && h("li", { class: "soft" }, `and ${boxes.length - shown.length} more`));
+    boxes.length > shown.length && h("li", { class: "soft" }, `and ${boxes.length - shown.length} more`),
+    boxes.length > 1 && h("li", { class: "soft small" }, "The scores rank the boxes of one answer."));
 }
 
 /** Before and after a perturbation, side by side. */

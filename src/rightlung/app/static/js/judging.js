@@ -13,6 +13,7 @@ const state = { id: null, study: null, items: [], item: null, maps: null, alias:
 const drafts = new Map(); // ratings that were begun and not saved, by item and heatmap
 let panel = null;
 let turn = 0;
+let retry = null; // what `failed` offers to try again
 
 const path = (item = null, rest = "") => `/reader-studies/${encodeURIComponent(state.id)}${item === null ? "" : `/items/${encodeURIComponent(item)}`}${rest}`;
 
@@ -50,7 +51,8 @@ async function openItem(id, alias = null) {
 
 /** Say what went wrong and offer to try again; what was answered is safe. */
 function failed(error, again) {
-  fill(panel, h("p", { class: "warning", role: "alert" }, error.message),
+  retry = again;
+  fill(panel, h("p", { class: "warning failed", role: "alert" }, error.message),
     h("p", {}, outbox.waiting.length ? "Your answers are kept and will be saved when the store is back." : "Your answers so far are saved."),
     button("Try again", again, { class: "main" }), " ", button("All studies", () => room.go("judge"), { class: "quiet" }));
 }
@@ -137,7 +139,7 @@ export function draw() {
 function save() {
   const { item, alias, ratings } = state;
   const body = { recall: ratings.recall, precision: ratings.precision, intuitiveness: ratings.intuitiveness, comment: ratings.comment ?? "", answers: ratings.answers ?? {},
-    version: item.answers[alias]?.version ?? null };
+    version: item.answers[alias]?.version ?? null, judged_at: new Date().toISOString() };
   item.answers[alias] = { ...body, waiting: true };
   drafts.delete(draft());
   outbox.put("PUT", path(item.id, `/answers/${encodeURIComponent(alias)}`), body, { kind: "answer", item: item.id, alias });
@@ -165,6 +167,13 @@ async function undo() {
   showQuestions();
   announce("The last answer was taken back.");
 }
+
+outbox.addEventListener("change", ({ detail: waiting }) => { // the store is back
+  if (waiting || document.body.classList.contains("listing") || !panel?.querySelector(".warning.failed")) return;
+  const again = retry;
+  retry = null;
+  again?.();
+});
 
 outbox.addEventListener("saved", ({ detail: { entry, result } }) => {
   if (entry.about.kind !== "answer" || state.item?.id !== entry.about.item) return;

@@ -8,11 +8,12 @@ export const mapLayer = (picture, opacity) => (pen, { image }) => {
 
 /** Draw boxes `{box, text, colour, dashed, strong, faint}` with their texts. */
 export const boxLayer = (boxes) => (pen, pane) => {
+  const taken = [];
   for (const { box, text, colour, dashed, strong, faint } of boxes) {
     const [x0, y0, x1, y1] = inPixels(box, pane.image);
     pen.globalAlpha = faint ? 0.45 : 1;
     outlined(pen, pane.line, colour, strong, dashed, () => pen.strokeRect(x0, y0, x1 - x0, y1 - y0));
-    if (text) written(pen, pane, text, x0, y0, y1, colour);
+    if (text) written(pen, pane, text, x0, y0, y1, colour, taken);
   }
 };
 
@@ -57,10 +58,14 @@ function outlined(pen, line, colour, strong, dashed, stroke) {
   stroke();
 }
 
-function written(pen, { line }, text, x0, y0, y1, colour) {
+/** Write a text where none of those in `taken` stands. */
+function written(pen, { line }, text, x0, y0, y1, colour, taken = []) {
   pen.font = `600 ${13 * line}px system-ui, sans-serif`;
   pen.setLineDash([]);
-  const above = y0 > 20 * line, y = above ? y0 - 5 * line : Math.min(y0 + 16 * line, y1);
+  const above = y0 > 20 * line, x1 = x0 + pen.measureText(text).width + 6 * line;
+  let y = above ? y0 - 5 * line : Math.min(y0 + 16 * line, y1);
+  while (taken.some((one) => Math.abs(one.y - y) < 14 * line && one.x0 < x1 && x0 < one.x1)) y += 15 * line;
+  taken.push({ x0, x1, y });
   pen.lineWidth = 3 * line;
   pen.strokeStyle = "rgba(0, 0, 0, .8)";
   pen.strokeText(text, x0 + 3 * line, y);

@@ -5,36 +5,40 @@ import { button, counted, fill } from "./dom.js";
 
 const LONGEST_WAIT = 15;
 
-/** Saves in order. Events: `change` (count waiting), `saved` and `refused` ({entry, result | error}). */
+const ID = /^[0-9a-f]{32}$/;
+
+/** Saves in order; each entry has a place of its own in the browser's storage, so that tabs leave each other's alone. Events: `change` (count waiting), `saved` and `refused` ({entry, result | error}). */
 class Outbox extends EventTarget {
   #waiting = [];
   #timer = null;
   #sending = null;
   #tries = 0;
   #name = "";
-  persistent = true;
 
   /** Take up what an earlier visit left behind. */
   open(user) {
-    this.#name = `rightlung.outbox.${user}`;
+    this.#name = `rightlung.outbox.${user}.`;
     try {
-      this.#waiting = JSON.parse(localStorage.getItem(this.#name) ?? "[]");
+      const names = Object.keys(localStorage).filter((name) => name.startsWith(this.#name) && ID.test(name.slice(this.#name.length)));
+      this.#waiting = names.map((name) => JSON.parse(localStorage.getItem(name))).sort((one, two) => one.at - two.at);
     } catch { this.#waiting = []; }
     this.#changed();
     this.send();
   }
 
   get waiting() { return this.#waiting; }
+  get persistent() { return this.#waiting.every(({ kept }) => kept); }
 
   /** Save a body at a path. A newer body for the same path replaces one that still waits. */
   put(method, path, body, about = {}) {
     const earlier = this.#waiting.find((entry) => entry.path === path && entry.method === method && method === "PUT");
-    const entry = { method, path, body: { ...body, key: newKey() }, about, tried: [] };
+    const entry = { id: newKey(), at: Date.now(), method, path, body: { ...body, key: newKey() }, about, tried: [] };
     if (earlier) {
       entry.tried = [...earlier.tried, earlier.body];
-      this.#waiting = this.#waiting.filter((other) => other !== earlier);
+      this.#drop(earlier);
     }
     this.#waiting.push(entry);
+    this.#keep(entry);
     this.#changed();
     return this.send();
   }
@@ -43,7 +47,7 @@ class Outbox extends EventTarget {
   async takeBack(wanted) {
     await this.#sending;
     const entry = this.#waiting.findLast(wanted) ?? null;
-    this.#waiting = this.#waiting.filter((other) => other !== entry);
+    if (entry) this.#drop(entry);
     this.#changed();
     return entry;
   }
@@ -68,6 +72,7 @@ class Outbox extends EventTarget {
         if (error.code === "conflict" && ownEarlier(entry, error.current)) { // saved, but the answer was lost on the way
           entry.body = { ...entry.body, version: error.current.version, key: newKey() };
           entry.tried = [];
+          this.#keep(entry);
           continue;
         }
         if (error.status === 404 || (error.status >= 500 && !error.passing)) {
@@ -86,21 +91,29 @@ class Outbox extends EventTarget {
 
   /** Drop the entries that the server knows no place for. */
   discard() {
-    this.#waiting = this.#waiting.filter(({ trouble }) => !trouble);
+    for (const entry of this.#waiting.filter(({ trouble }) => trouble)) this.#drop(entry);
     this.#changed();
   }
 
   #settle(entry, kind, detail) {
-    this.#waiting = this.#waiting.filter((other) => other !== entry);
+    this.#drop(entry);
     this.#changed();
     this.dispatchEvent(new CustomEvent(kind, { detail: { entry, ...detail } }));
   }
 
-  #changed() {
+  #keep(entry) {
+    entry.kept = true;
     try {
-      localStorage.setItem(this.#name, JSON.stringify(this.#waiting));
-      this.persistent = true;
-    } catch { this.persistent = false; } // a private window: kept until the tab is closed
+      localStorage.setItem(this.#name + entry.id, JSON.stringify(entry));
+    } catch { entry.kept = false; } // a private window: kept until the tab is closed
+  }
+
+  #drop(entry) {
+    this.#waiting = this.#waiting.filter((other) => other !== entry);
+    try { localStorage.removeItem(this.#name + entry.id); } catch { /* a private window */ }
+  }
+
+  #changed() {
     this.dispatchEvent(new CustomEvent("change", { detail: this.#waiting.length }));
   }
 }

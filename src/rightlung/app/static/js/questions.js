@@ -35,8 +35,9 @@ function choices({ name, text: asked, choices: offered }, chosen, give) {
   const group = h("fieldset", { "data-name": name }, h("legend", {}, asked),
     h("div", { class: "scale5" }, offered.map(({ value, label, anchor: meaning }) => h("label", { title: meaning || null, onmouseenter: () => explain(value),
       onmouseleave: () => explain(checked(group)) },
-      h("input", { type: "radio", name, value: String(value), checked: value === chosen, onfocus: () => mark(group), onchange: () => { give(name, value); explain(value); } }),
-      h("kbd", {}, String(value)), label !== String(value) && h("span", {}, label)))), anchor);
+      h("input", { type: "radio", name, value: String(value), checked: value === chosen, onfocus: () => { mark(group); explain(value); }, onchange: () => { give(name, value); explain(value); } }),
+      h("kbd", {}, String(value)), label !== String(value) && h("span", {}, label)))),
+    described && h("dl", { class: "anchors soft" }, offered.filter((one) => one.anchor).map((one) => h("div", {}, h("dt", {}, String(one.value)), h("dd", {}, one.anchor)))), anchor);
   explain(chosen);
   group.addEventListener("click", () => mark(group));
   return group;
