@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import csv
 import io
+import os
 import random
 import subprocess
 import sys
@@ -80,12 +81,18 @@ async def judge(name: str, address: str, csrf: str, study: str, until: float, th
                     load.saved[name, item["id"], alias] = answer["version"], body["recall"]
 
 
-async def alone(owner: httpx.AsyncClient) -> None:
-    """Print how long one person waits for new answers and for known ones."""
+def cpu(process: int) -> float:
+    """Return the CPU seconds of a process so far (Linux)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def alone(owner: httpx.AsyncClient, process: int) -> None:
+    """Print how long one person waits for new answers and for known ones, and the server's CPU time for each."""
     studies = (await owner.get("/studies")).json()["studies"]
     for what in ("new", "known"):
         for model in ("starter", "chex"):
-            times = []
+            times, before = [], cpu(process)
             for number in range(60):
                 key = studies[number % len(studies)]["key"]
                 question = {"study": key, "phrases": [f"Left pleural effusion {number}."], "models": [model]}
@@ -93,10 +100,11 @@ async def alone(owner: httpx.AsyncClient) -> None:
                 (await owner.post("/ground", json=question)).raise_for_status()
                 times.append(1e3 * (time.perf_counter() - started))
             p50, p95 = np.quantile(times, [0.5, 0.95])
-            print(f"alone, {model}, {what} answers: median {p50:.0f} ms, p95 {p95:.0f} ms")
+            used = 1e3 * (cpu(process) - before) / len(times)
+            print(f"alone, {model}, {what} answers: median {p50:.0f} ms, p95 {p95:.0f} ms, CPU {used:.0f} ms each")
 
 
-async def run(address: str, annotators: int, seconds: float, think: float) -> bool:
+async def run(address: str, process: int, annotators: int, seconds: float, think: float) -> bool:
     """Create a reader study, let everybody judge, and compare what was saved with what the store has."""
     names, load = [f"annotator {number}" for number in range(annotators)], Load()
     async with httpx.AsyncClient(base_url=f"{address}/api/v1", timeout=120) as owner:
@@ -104,7 +112,7 @@ async def run(address: str, annotators: int, seconds: float, think: float) -> bo
         owner.headers["X-CSRF-Token"] = csrf
         while (await owner.get("/studies")).json()["indexing"]:
             await asyncio.sleep(1)
-        await alone(owner)
+        await alone(owner, process)
         body = {"title": "load", "models": ["starter", "chex"], "annotators": names, "mode": "planned"}
         made = await owner.post("/reader-studies", json=body | {"per_annotator": 40, "overlap": 40})
         made.raise_for_status()
@@ -168,7 +176,7 @@ def main() -> None:
         assert server.stderr is not None
         address = next(line.split()[1] for line in server.stderr if "http://" in line)
         try:
-            good = asyncio.run(run(address, given.annotators, given.seconds, given.think))
+            good = asyncio.run(run(address, server.pid, given.annotators, given.seconds, given.think))
         finally:
             server.terminate()
             server.wait(30)

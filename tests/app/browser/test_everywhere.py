@@ -40,8 +40,9 @@ def test_screens_fit_the_window_and_say_that_this_is_no_medical_device(visit: Vi
 
 def test_a_question_is_asked_with_the_keyboard_alone(visit: Visit) -> None:
     page = visit.open()
-    page.keyboard.press("j")  # the first study
-    page.locator("#panel h2").wait_for()
+    page.locator("#studies li:nth-child(1) [aria-current]").wait_for()  # the first study is open at the start
+    page.keyboard.press("j")
+    page.locator("#studies li:nth-child(2) [aria-current]").wait_for()
     page.keyboard.press("Shift+A")
     page.locator("#phrase").wait_for()
     page.keyboard.press("q")

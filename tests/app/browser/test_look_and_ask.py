@@ -224,6 +224,20 @@ def test_a_drawn_box_is_described(visit: Visit) -> None:
     page.get_by_role("button", name="Describe the box").click()
     page.locator(".described li strong").wait_for()
     assert len(page.locator(".described li strong").inner_text()) > 5
+    page.get_by_text("Type a box instead").focus()  # the same with the keyboard
+    page.keyboard.press("Enter")
+    for value in ("10", "20", "10", "60"):
+        page.keyboard.press("Tab")
+        page.keyboard.press("Control+a")
+        page.keyboard.type(value)
+    page.keyboard.press("Enter")
+    expect(page.locator("#messages.shown")).to_contain_text("Right must be more than left")
+    page.get_by_label("Right %").fill("40")
+    page.keyboard.press("Enter")
+    with page.expect_request("**/describe") as asked:
+        page.get_by_role("button", name="Describe the box").click()
+    assert asked.value.post_data_json["queries"][0]["box"] == [0.1, 0.2, 0.4, 0.6]
+    page.locator(".described li:nth-child(2)").wait_for()
 
 
 def drag(visit: Visit, start: tuple[float, float], end: tuple[float, float]) -> None:

@@ -1,11 +1,24 @@
 // Drawing on a pane: a box, a polygon or a brush stroke. Points are fractions of the image.
 
 import { OWN } from "./colours.js";
-import { h } from "./dom.js";
+import { field, form, h } from "./dom.js";
 import { boxLayer, lineLayer, mapLayer } from "./layers.js";
 
 const inside = ([x, y]) => [Math.min(Math.max(x, 0), 1), Math.min(Math.max(y, 0), 1)];
 const SMALLEST = 0.005; // side of a box that was drawn on purpose
+
+/** Return a form that gives a box by its edges, for those who do not drag. */
+export function boxForm(box, give) {
+  const edges = ["Left", "Top", "Right", "Bottom"].map((name, place) => [name,
+    h("input", { type: "number", min: 0, max: 100, step: "any", required: true, value: box ? String(Math.round(1000 * box[place]) / 10) : "" })]);
+  const take = () => {
+    const [x0, y0, x1, y1] = edges.map(([, { value }]) => Number(value) / 100);
+    if (x1 - x0 <= SMALLEST || y1 - y0 <= SMALLEST) throw new Error("Right must be more than left, and bottom more than top.");
+    give([x0, y0, x1, y1]);
+  };
+  return h("details", {}, h("summary", {}, "Type a box instead"), form(take, { class: "row edges" },
+    edges.map(([name, input]) => field(`${name} %`, input)), h("button", {}, "Set the box")));
+}
 
 /** Gathers what is drawn; `done({box} | {points} | {mask})` is called for each finished shape. */
 export class Drawing {

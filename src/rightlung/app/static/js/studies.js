@@ -9,6 +9,8 @@ const PAGE = 50;
 const state = { q: "", finding: "", polarity: "positive", view: "", sex: "", offset: 0, studies: [], total: 0 };
 const MARKS = ["masks", "boxes", "gaze"];
 
+let starting = true;
+
 /** Build the list; choosing a study opens it on the current screen. */
 export function showStudies(place) {
   const list = h("ol", { class: "studies", "aria-label": "Studies" });
@@ -44,7 +46,16 @@ export function showStudies(place) {
     fill(list, state.studies.map(row));
     more.hidden = state.studies.length >= state.total;
     mark();
+    openFirst();
     if (found.indexing) setTimeout(load, 2000, false);
+  }
+
+  /** At the start, open the first study instead of nothing. */
+  function openFirst() {
+    if (!starting || !state.studies.length) return;
+    starting = false;
+    const [, screen, key] = location.hash.split("/");
+    if (!key && screen !== "judge") location.replace(`#/${room.screen}/${encodeURIComponent(state.studies[0].key)}`);
   }
 
   function mark() {

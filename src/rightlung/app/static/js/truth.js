@@ -5,6 +5,7 @@ import { OWN } from "./colours.js";
 import { shapeLayers, showLayers, studyLayers } from "./display.js";
 import { announce, button, field, fill, form, h } from "./dom.js";
 import { bind } from "./keys.js";
+import { boxForm } from "./drawing.js";
 import { heading, warnings } from "./look.js";
 import { lineLayer } from "./layers.js";
 import { maskOf, maskOfPolygon } from "./masks.js";
@@ -34,6 +35,7 @@ export function showTruth(place) {
       field("Sentence (if any)", text),
       h("div", { class: "chips" }, h("button", { class: "main", disabled: !state.shape }, "Save"),
         button("Discard", discard, { disabled: !state.shape && !stage.drawing.unfinished }))),
+    boxForm(state.shape?.box, (box) => takeShape({ box })),
     h("section", {}, h("h3", {}, "Drawn on this image"), study.annotations.length ? h("ul", { class: "drawn" }, study.annotations.map(row)) : h("p", { class: "soft" }, "Nothing yet.")),
     layers);
   showLayers(layers, ["map", "boxes"]);

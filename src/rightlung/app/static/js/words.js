@@ -2,6 +2,7 @@
 
 import { post } from "./api.js";
 import { OWN, PREDICTED } from "./colours.js";
+import { boxForm } from "./drawing.js";
 import { button, choice, counted, h } from "./dom.js";
 import { picture } from "./display.js";
 import { boxLayer, mapLayer } from "./layers.js";
@@ -50,6 +51,7 @@ export function describing(study, asked, refresh) {
       state.box && words && button(`Describe it: “${words.slice(0, 30)}${words.length > 30 ? "…" : ""}”`, () => describe(words)),
       !state.box && words && button("Describe the phrase", () => describe(words)),
       state.box && button("Remove the box", () => { state.box = null; refresh(); }, { class: "quiet" })),
+    boxForm(state.box, (box) => { takeBox(box); refresh(); }),
     h("ul", { class: "described", "aria-live": "polite" }, state.described.slice(0, 3).map(({ query, sentence, notes }) => h("li", {},
       h("strong", {}, sentence ?? "The model has nothing to say about it."),
       h("span", { class: "soft small block" }, [query.box && "the box", query.phrase && `“${query.phrase}”`].filter(Boolean).join(" and "), ...notes.map((note) => ` · ${note}`))))),
