@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -99,6 +100,15 @@ def test_the_page_says_which_is_better_and_draws_all_findings(compared: CompareR
     assert "<svg" in page
     assert list((compared.folder / "figures").glob("forest-*.png"))
     assert json.loads((compared.folder / "compare.json").read_text()) == json.loads(json.dumps(compared.result))
+
+
+def test_warnings_of_an_audit_are_repeated(audits: list[Path], tmp_path: Path) -> None:
+    first, second = (shutil.copytree(folder, tmp_path / f"{place}") for place, folder in enumerate(audits))
+    found = json.loads((first / "audit.json").read_text())
+    (first / "audit.json").write_text(json.dumps(found | {"warnings": ["the heatmaps are mirrored"]}))
+    done = compare([first, second], tmp_path / "out", settings=QUICK)
+    assert done.result["warnings"] == [f"{first}: the heatmaps are mirrored"]
+    assert "the heatmaps are mirrored" in done.page.read_text(encoding="utf-8")
 
 
 def test_detection_is_compared_by_the_map_of_all_boxes(tasks: list[Path], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rightlung.audit.report_scores import MAIN as OF_REPORTS
 from rightlung.audit.tasks import MAIN as OF_TASKS
 from rightlung.core import InputError, OutputError
 from rightlung.core.errors import check_known
-from rightlung.core.files import folder_lock
+from rightlung.core.files import folder_lock, read_json
 from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import MEASURES, Protocol
 from rightlung.pages.write import write_page
@@ -47,6 +47,12 @@ def main_measures(protocol: Protocol, wanted: Sequence[str] = ()) -> list[str]:
     """Return the measures to show first: those asked for, else those of the protocol."""
     chosen = wanted or MAIN.get(protocol.name, protocol.measures)
     return [name for name in chosen if name in protocol.measures][: len(wanted) or SHOWN]
+
+
+def _warnings(result: Path) -> list[str]:
+    """Return the warnings of an audit, such as mirrored heatmaps; none of other results."""
+    file = result / "audit.json"
+    return list(read_json(file).get("warnings", ())) if file.is_file() else []
 
 
 def compare(
@@ -89,6 +95,7 @@ def compare(
             "seed": settings.seed,
             "parts": {one.title: one.as_json() for one in found},
             "notes": notes,
+            "warnings": [f"{path}: {said}" for path in paths for said in _warnings(Path(path))],
         }
         page = make_compare_page(result, found, {one.title: main_measures(one.protocol, measures) for one in found})
         write_page(page, folder, html="compare.html", markdown="compare.md", json_name="compare.json", data=result)

@@ -43,8 +43,9 @@ def make_compare_page(
     facts = {f"result {one['name']}": one["path"] for one in result["models"]}
     facts |= {name: str(result[name]) for name in ("condition", "resamples", "level", "seed", "version")}
     few = [part.patients for part in parts if part.patients < FEW_CLUSTERS]
-    warning = f"Only {min(few)} patients: intervals are too narrow to rely on." if few else ""
-    return Page("Comparison of results", lead, sections, facts, warning)
+    warnings = [*result["warnings"]]
+    warnings += [f"Only {min(few)} patients: intervals are too narrow to rely on."] if few else []
+    return Page("Comparison of results", lead, sections, facts, " ".join(warnings))
 
 
 def verdicts(part: ComparedPart, main: Sequence[str]) -> list[MarkedSentence]:

@@ -266,6 +266,11 @@ def _protocol(
 def _result(
     predictions: Predictions, source: Source, targets: Gathered, protocol: Protocol, rows: int, notes: list[str]
 ) -> dict[str, Any]:
+    if 0 < targets.studies < len(source.ids):
+        notes.append(
+            f"the predictions answer phrases of {targets.studies:,} of the source's {len(source.ids):,} studies; the "
+            "others have no phrase or no answer"
+        )
     if targets.studies_without_patient:
         notes.append(
             f"{targets.studies_without_patient:,} studies have no patient id and count as separate patients; if some "

@@ -116,7 +116,7 @@ def subgroup_sentence(found: Sequence[Subgroup]) -> str:
     if not found:
         return ""
     measure = LEAD if LEAD in found[0].values else MEASURES[0]
-    shown = [f"{one.name} ({span(one.differences[measure], signed=True)})" for one in found
+    shown = [f"{ATTRIBUTES[one.attribute]} {one.name} ({span(one.differences[measure], signed=True)})" for one in found
              if measure in one.differences and one.differences[measure].shown]  # fmt: skip
     what = "lead over the prior" if measure == LEAD else "average precision"
     by = ", ".join(ATTRIBUTES[name] for name in dict.fromkeys(one.attribute for one in found))

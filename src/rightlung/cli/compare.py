@@ -23,7 +23,9 @@ def run(
 
 
 def say_comparison(done: CompareResult, measures: list[str]) -> None:
-    """Print for each part the verdicts and the table of its main measures."""
+    """Print the warnings, then for each part the verdicts and the table of its main measures."""
+    for warning in done.result["warnings"]:
+        say(f"Warning: {warning}")
     for part in done.parts:
         main = [name for name in main_measures(part.protocol, measures) if name in part.pairs]
         counts = f"{part.instances:,} instances of {part.patients:,} patients"
