@@ -10,6 +10,9 @@ from PIL import Image
 import rightlung
 from rightlung.app.perturbing import negated
 from rightlung.app.queue import ModelQueue
+from rightlung.app.scores import score_json
+from rightlung.core import Grounding
+from rightlung.models.calibration import calibration_of
 from tests.app.conftest import SOURCE, Client
 
 
@@ -69,9 +72,25 @@ def test_an_answer_is_that_of_the_model(client: Client, key: str, name: str) -> 
     assert np.allclose(answer["map"]["values"], found.heatmap.values, rtol=1e-3, atol=1e-4 * found.heatmap.values.max())
     assert answer["map"]["extent"] == pytest.approx(found.heatmap.extent.as_tuple(), abs=1e-6)
     assert answer["abstention"] == pytest.approx(found.abstention, abs=1e-4)
-    assert answer["score"]["calibrated"] is False
-    assert "not a probability" in answer["score"]["statement"]
+    assert answer["score"]["name"]
     assert ground(client, key, text, name)["plain"]["cached"] is True
+
+
+def test_a_probability_is_said_only_for_what_it_was_calibrated_on(client: Client, key: str) -> None:
+    phrase = phrase_with_twin(client, key)["text"]
+    answer = ground(client, key, phrase, perturb={"kind": "noise-image"})
+    score, known = answer["plain"]["score"], calibration_of("starter")
+    assert known is not None
+    assert score["calibrated"] is True
+    assert score["value"] == pytest.approx(1 - answer["plain"]["abstention"], abs=1e-4)
+    value = min(max(score["value"], 1e-4), 1 - 1e-4)
+    odds = np.exp(known.intercept) * (value / (1 - value)) ** known.slope
+    assert score["probability"] == pytest.approx(odds / (1 + odds), abs=1e-3)
+    assert "phantoms" in score["statement"]
+    assert "on real images it is only a ranking" in score["statement"]
+    changed, denied = answer["perturbed"]["score"], ground(client, key, "No pneumothorax.")["plain"]["score"]
+    assert [one["probability"] for one in (changed, denied)] == [None, None]
+    assert score_json({}, Grounding(None, ()), phrase, "nih:/data", known)["probability"] is None
 
 
 def test_swapping_sides_asks_about_the_other_side(client: Client, key: str) -> None:

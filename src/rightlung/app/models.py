@@ -14,6 +14,7 @@ from rightlung.app.errors import AppError
 from rightlung.app.library import Entry
 from rightlung.app.perturbing import Perturbed, changed_image, forget_changed
 from rightlung.app.queue import ModelQueue
+from rightlung.app.scores import RANKING, score_json
 from rightlung.app.screening import FINDER
 from rightlung.app.views import boxes_json, grounding_json, map_json
 from rightlung.asking import Answerer, NoAnswer, Question
@@ -21,11 +22,10 @@ from rightlung.cli.ground import reading_warning
 from rightlung.core import Box, Image, Query
 from rightlung.models import base
 from rightlung.models.anatomy.finding import find_regions
+from rightlung.models.calibration import Calibration, calibration_of
 from rightlung.models.folder import read_card
 from rightlung.models.registry import abilities, find_folder, first_line, load, split_changes
 from rightlung.predictions import Key
-
-RANKING = "A ranking only: a higher score means a better match, but it is not a probability; nothing was calibrated."
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,7 @@ class ServedModel:
 
     name: str
     model: Any
+    calibration: Calibration | None = None
 
     @cached_property
     def can(self) -> tuple[str, ...]:
@@ -71,7 +72,7 @@ class Shelf:
     """The models by name. All questions pass through one queue."""
 
     def __init__(self, names: Sequence[str], waiting: int, threads: int) -> None:
-        self.models = {name: ServedModel(name, load(name)) for name in dict.fromkeys(names)}
+        self.models = {name: ServedModel(name, load(name), calibration_of(name)) for name in dict.fromkeys(names)}
         self.queue = ModelQueue(waiting)
         torch.set_num_threads(threads)
 
@@ -92,17 +93,16 @@ class Shelf:
             image = changed_image(entry.study, parameters)
             found = self._answer(model, "ground", entry, Query(text), image)["grounding"]
             answer = grounding_json(entry.study, text, found.heatmap, found.boxes, found.abstention)
-            value, what, notes = None, "similarity of image and text", []
+            compared, notes = {}, []
             if isinstance(model.model, base.Matcher):
-                value = self._answer(model, "similarity", entry, Query(text), image).get("similarity_global")
-            if value is None:
-                value, what = max((one.score for one in found.boxes), default=None), "score of the best box"
+                compared = self._answer(model, "similarity", entry, Query(text), image)
             if isinstance(model.model, base.Reader):
                 reading = model.model.reads(text)
                 read_to = None if reading.complete else len(reading.text)
                 notes = [one for one in [reading_warning(text, read_to, reading.known, reading.tokens)] if one]
-            score = {"value": None if value is None else round(value, 5), "name": what, "statement": RANKING}
-            return answer | {"score": score | {"calibrated": False, "probability": None}, "notes": notes}
+            seen = "" if parameters else entry.study.source  # a changed image is of no source
+            score = score_json(compared, found, text, seen, model.calibration)
+            return answer | {"score": score, "notes": notes}
 
         return self._timed(("ground", name, entry.key, parameters, text), job)
 

@@ -1,7 +1,7 @@
 """A model as a folder: ``config.json``, ``model.safetensors``, further files such as a tokenizer's, and a card.
 
 ``config.json`` holds the version of this format, the kind of model, its configuration, and the SHA-256 of every other
-file except the card (``README.md``)::
+file except the card (``README.md``) and ``calibration.json``, which change no answer::
 
     {"rightlung": 1, "kind": "classifier", "config": {…}, "files": {"model.safetensors": "9f86d0…"}}
 
@@ -33,6 +33,7 @@ from rightlung.models.replacing import replaced
 
 VERSION = 1
 CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+CALIBRATION_FILE = "calibration.json"
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
 LARGEST_CONFIG = 4 << 20
 LARGEST_FILE = 256 << 20
@@ -233,7 +234,7 @@ def _check_files(files: dict[str, Any], path: Path) -> None:
 def _check_file_name(name: object, where: str) -> None:
     if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
         raise InputError(f"{where}: {name!r} is not the plain name of a file in the folder")
-    if name.lower() in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE.lower()):
+    if name.lower() in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE.lower(), CALIBRATION_FILE):
         raise InputError(f"{where}: {name!r} is a name that the folder itself uses")
     if Path(name).suffix.lower() in PICKLES:
         raise InputError(f"{where}: {name!r} would be taken for a pickle, which is never loaded")
@@ -326,7 +327,7 @@ def _check_replaceable(root: Path) -> None:
         raise OutputError(f"{root} is the working folder, which cannot be replaced; name a folder in it")
     found = {path.name for path in root.iterdir()}
     try:
-        ours = {CONFIG_FILE, CARD_FILE, *read_config(root).files} if found else set()
+        ours = {CONFIG_FILE, CARD_FILE, CALIBRATION_FILE, *read_config(root).files} if found else set()
     except InputError as error:
         raise OutputError(f"{root} holds something other than a model and is not overwritten: {error}") from error
     if others := sorted(found - ours):
