@@ -118,7 +118,7 @@ def test_a_sentence_shows_the_model_s_map_where_the_model_points(visit: Visit, s
     hot = np.unravel_index(inside.argmax(), inside.shape)
     expected = grounding.heatmap.to_size((side, side))
     assert expected[hot] > 0.6 * expected.max()
-    assert "A ranking only" in page.locator(".answer").inner_text()
+    assert "of phrases given this score there" in page.locator(".answer").inner_text()
     visit.shot("ask")
 
 
