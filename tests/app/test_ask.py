@@ -183,6 +183,17 @@ def test_bad_questions_are_refused_in_one_sentence(client: Client, key: str, bod
     assert "\n" not in response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(("body", "message"), [
+    ({"phrases": ["x" * 1_001]}, "the phrase is longer than 1,000 characters"),
+    ({"phrases": []}, "the list of phrases has fewer than 1 entries"),
+    ({"study": None}, "study: Input should be a valid string"),
+    ({"colour": "red"}, "the colour is no field of this request"),
+])  # fmt: skip
+def test_a_refusal_is_a_sentence_for_people(client: Client, key: str, body: Any, message: str) -> None:
+    response = client.post("/api/v1/ground", json={"study": key, "phrases": ["Heart."], "models": ["starter"]} | body)
+    assert response.json()["error"]["message"] == message
+
+
 def test_a_box_outside_the_image_is_refused(client: Client, key: str) -> None:
     body = {"study": key, "model": "chex", "queries": [{"box": [0.5, 0.5, 1.5, 0.8]}]}
     error = client.post("/api/v1/describe", json=body).json()["error"]

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from rightlung.app.errors import AppError
 from rightlung.app.library import Entry
@@ -75,6 +76,7 @@ class Shelf:
         self.models = {name: ServedModel(name, load(name), calibration_of(name)) for name in dict.fromkeys(names)}
         self.queue = ModelQueue(waiting)
         torch.set_num_threads(threads)
+        threadpool_limits(threads, "blas")  # NumPy's own threads, which would wait busily beside torch's
 
     def find(self, name: str, ability: str | None = None) -> ServedModel:
         """Return a model that has an ability."""

@@ -46,7 +46,7 @@ function boxList({ boxes, absent }, act) {
     h("button", { type: "button", class: "quiet", onmouseenter: () => act(index), onmouseleave: () => act(-1), onfocus: () => act(index), onblur: () => act(-1) },
       `Box ${index + 1}${label ? ` (${label})` : ""}: ${score.toFixed(2)}${absent ? ", doubtful" : ""}`))),
     boxes.length > shown.length && h("li", { class: "soft" }, `and ${boxes.length - shown.length} more`),
-    boxes.length > 1 && h("li", { class: "soft small" }, "The scores rank the boxes of one answer."));
+    h("li", { class: "soft small" }, "Scores of boxes only rank the boxes of one answer."));
 }
 
 /** Before and after a perturbation, side by side. */
