@@ -36,11 +36,10 @@ def score_json(
     if not said or any(one != "positive" for one in said):
         here = "a phrase that says nothing else than that a finding is there"
         return unknown | {"statement": f"A ranking only: calibrated on {data} for {here}."}
-    probability = known.probability(value)
-    share = "over 99" if probability > 0.99 else "under 1" if probability < 0.01 else f"{100 * probability:.0f}"
-    there = f"of phrases given this score there, {share} % were true"
-    statement = f"Calibrated on {data}: {there}; {others} it is only a ranking."
-    return found | {"calibrated": True, "probability": round(probability, 4), "statement": statement}
+    probability = min(max(round(known.probability(value), 2), 0.01), 0.99)  # the page and the sentence say the same
+    there = f"of phrases given this score there, {100 * probability:.0f} % were true"
+    statement = f"Calibrated on {data}, with phrases of which half are true: {there}; {others} it is only a ranking."
+    return found | {"calibrated": True, "probability": probability, "statement": statement}
 
 
 def _kind(address: str) -> str:

@@ -104,7 +104,7 @@ export function draw(anew = true) {
 }
 
 const summary = ({ score, absent, abstention }) => (absent ? `Abstains (${percent(abstention)}): probably not in this image`
-  : score.value === null ? "" : `${score.calibrated ? percent(score.probability) : number(score.value)}${score.calibrated ? "" : " (a ranking only)"}`);
+  : score.value === null ? "" : `${score.calibrated ? percent(score.probability) : number(score.value)}${score.calibrated ? " probable (calibrated)" : " (a ranking only)"}`);
 
 const plainCell = (answer) => ({ title: `${named(answer)}: ${answer.phrase}`, note: summary(answer.plain), layers: answerLayers(answer.plain, state.strong), strong: answer.plain.absent });
 
