@@ -31,7 +31,7 @@ def plan(out: Path, **changes: Any) -> Plan:
 
 
 def test_papers_are_found_by_name_and_a_slip_is_answered_with_the_nearest() -> None:
-    assert [paper.name for paper in list_papers()] == ["wrong-lung", "chex", "eclip"]
+    assert [paper.name for paper in list_papers()] == ["wrong-lung", "chex", "eclip", "xbench", "fita"]
     paper = find_paper("wrong-lung")
     assert {variant.slug: variant.name for variant in paper.variants}["sided"] == "+Sided"
     with pytest.raises(InputError, match="unknown paper 'wrong-lungs'; did you mean 'wrong-lung'"):

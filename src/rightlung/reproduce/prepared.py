@@ -34,9 +34,8 @@ class PreparedStudies:
             open_source(source), out / FOLDER, protocol, limit=limit,
             progress=lambda done, total: progress("preparing studies", done, total),
         )  # fmt: skip
-        if not targets.phrases and not (
-            "image" in protocol.queries and any(one.report for one in targets.labels.values())
-        ):
+        without_phrases = "region" in protocol.queries  # a protocol that keeps studies without a phrase
+        if not targets.phrases and not (without_phrases and any(one.report for one in targets.labels.values())):
             reasons = "; ".join(f"{reason}: {count:,}" for reason, count in targets.left_out.items())
             raise InputError(f"{source} has no phrase to measure ({reasons})")
         return cls(kept, targets, protocol.applied_to(targets))
