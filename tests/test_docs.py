@@ -111,8 +111,8 @@ def test_pages_for_users_say_that_this_is_no_medical_device(page: Path) -> None:
 
 
 def test_every_command_and_no_other_is_documented() -> None:
+    from rightlung.cli.commands.sources import data_app
     from rightlung.cli.judgements import judgements_app
-    from rightlung.cli.main import data_app
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     commands |= {f"data {command.name}" for command in data_app.registered_commands}

@@ -236,7 +236,9 @@ def test_a_drawn_box_is_described(visit: Visit) -> None:
     page.keyboard.press("Enter")
     with page.expect_request("**/describe") as asked:
         page.get_by_role("button", name="Describe the box").click()
-    assert asked.value.post_data_json["queries"][0]["box"] == [0.1, 0.2, 0.4, 0.6]
+    sent = asked.value.post_data_json
+    assert sent is not None
+    assert sent["queries"][0]["box"] == [0.1, 0.2, 0.4, 0.6]
     page.locator(".described li:nth-child(2)").wait_for()
 
 
