@@ -19,7 +19,7 @@ from rightlung.app.scores import RANKING, score_json
 from rightlung.app.screening import FINDER
 from rightlung.app.views import boxes_json, grounding_json, map_json
 from rightlung.asking import Answerer, NoAnswer, Question
-from rightlung.cli.ground import reading_warning
+from rightlung.asking.reading import reading_warning
 from rightlung.core import Box, Image, Query
 from rightlung.models import base
 from rightlung.models.anatomy.finding import find_regions

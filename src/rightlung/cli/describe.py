@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.asking.reading import cut, reading_warning
 from rightlung.cli.frontal import read_radiograph
-from rightlung.cli.ground import cut, reading_warning
 from rightlung.cli.output import finish, say
 from rightlung.cli.predict import load_model
 from rightlung.core import Box, Image, InputError, Query, Report, Sentence

@@ -12,6 +12,7 @@ from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.asking import Answerer, NoAnswer, Question, code_fingerprint, load_image
+from rightlung.asking.reading import cut, reading_warning
 from rightlung.cli.groundings import RESULT, UNITS, GroundingFolder, file_name
 from rightlung.cli.output import finish, say, say_problems
 from rightlung.cli.predict import load_model
@@ -36,8 +37,6 @@ SIDE = 512
 """Longer side of an overlay in pixels."""
 
 _SHOWN = 12
-LEAST_KNOWN = 0.5
-"""Share of known words below which a warning is printed."""
 _AT_ONCE = 16
 _SIDES = {"left": "patient's left", "right": "patient's right", "both": "midline"}
 
@@ -379,21 +378,3 @@ def _warnings(entry: dict[str, Any]) -> Iterator[str]:
     warning = reading_warning(entry["phrase"], entry.get("read_to"), entry.get("known_words"))
     if warning:
         yield f"warning: {warning}"
-
-
-def reading_warning(text: str, read_to: int | None, known: float | None, tokens: int | None = None) -> str | None:
-    """Return what a model does not read of a text: all from a character on, or most of its words."""
-    length, warnings = f"{len(text):,} characters", []
-    if read_to is not None and read_to < len(text):
-        how = "" if tokens is None else f"it was cut to {_counted(tokens, 'token', 'tokens')}: "
-        warnings.append(f"{how}the model reads only the first {read_to:,} of the {length}")
-    if known is not None and known < LEAST_KNOWN:
-        long = not warnings and tokens is not None and cut(text) != text
-        size = f", {length} that it reads as {_counted(tokens or 0, 'token', 'tokens')}," if long else ""
-        warnings.append(f"the model knows only {known:.0%} of these words{size or ','} so its answer means little")
-    return "; ".join(warnings) or None
-
-
-def cut(text: str) -> str:
-    """Return a text, shortened to 80 characters."""
-    return text if len(text) <= 80 else f"{text[:79]}…"

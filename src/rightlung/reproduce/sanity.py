@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,13 @@ class SanityCheck:
     values: Floats
     summary: Callable[[Floats], float]
     is_right: Callable[[Floats], bool]
+
+
+def perfect_oracle(measured: Measured) -> Iterator[SanityCheck]:
+    """Yield the check that the oracle finds every exact mask."""
+    words = "the oracle's lowest AUROC on exact masks is {:.5f}"
+    values = measured.value("oracle", "auroc", "exact")
+    yield SanityCheck(words, values, np.min, lambda of: bool(of.min() > 1 - 1e-5))
 
 
 def check_sanity(out: Path, paper: Paper, synthetic: bool = True) -> list[str]:

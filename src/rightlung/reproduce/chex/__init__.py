@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-
 from rightlung.explain import BoxRule
 from rightlung.measuring.protocols import Protocol
 from rightlung.reproduce.chex.measuring import ask_more, measure_more, report_all_findings
 from rightlung.reproduce.chex.page import make_page
 from rightlung.reproduce.chex.variants import FINDINGS, VARIANTS, quick_changes
 from rightlung.reproduce.papers import Paper
-from rightlung.reproduce.sanity import SanityCheck
-from rightlung.results.measured import Measured
+from rightlung.reproduce.sanity import perfect_oracle
 
 PROTOCOL = Protocol(
     "chex",
@@ -29,13 +24,6 @@ PROTOCOL = Protocol(
 )  # fmt: skip
 
 
-def _sanity_checks(measured: Measured) -> Iterator[SanityCheck]:
-    """Yield the values that the oracle must have."""
-    perfect = measured.value("oracle", "auroc", "exact")
-    words = "the oracle's lowest AUROC on exact masks is {:.5f}"
-    yield SanityCheck(words, perfect, np.min, lambda of: bool(of.min() > 1 - 1e-5))
-
-
 PAPER = Paper(
     name="chex",
     title="ChEX, reproduced",
@@ -45,7 +33,7 @@ PAPER = Paper(
     source="phantom?count=300&seed=17&size=224",
     quick_source="phantom?count=10&seed=13&size=96",
     quick_changes=quick_changes,
-    sanity_checks=_sanity_checks,
+    sanity_checks=perfect_oracle,
     page=make_page,
     queries=("phrases", "regions", "image"),
     findings=FINDINGS,

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-
 from rightlung.measuring.protocols import Protocol
 from rightlung.reproduce.eclip.measuring import FINDINGS, ask_more
 from rightlung.reproduce.eclip.page import make_page
 from rightlung.reproduce.eclip.variants import VARIANTS, quick_changes
 from rightlung.reproduce.papers import Paper
-from rightlung.reproduce.sanity import SanityCheck
-from rightlung.results.measured import Measured
+from rightlung.reproduce.sanity import perfect_oracle
 
 PROTOCOL = Protocol(
     "eclip",
@@ -25,13 +20,6 @@ PROTOCOL = Protocol(
 )
 
 
-def _sanity_checks(measured: Measured) -> Iterator[SanityCheck]:
-    """Yield the values that the oracle must have."""
-    perfect = measured.value("oracle", "auroc", "exact")
-    words = "the oracle's lowest AUROC on exact masks is {:.5f}"
-    yield SanityCheck(words, perfect, np.min, lambda of: bool(of.min() > 1 - 1e-5))
-
-
 PAPER = Paper(
     name="eclip",
     title="eCLIP, reproduced",
@@ -41,7 +29,7 @@ PAPER = Paper(
     source="phantom?count=1200&seed=17&size=128",
     quick_source="phantom?count=60&seed=13&size=96",
     quick_changes=quick_changes,
-    sanity_checks=_sanity_checks,
+    sanity_checks=perfect_oracle,
     page=make_page,
     findings=FINDINGS,
     ask_more=ask_more,

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-
 from rightlung.measuring.protocols import Protocol
 from rightlung.reproduce.fita.measuring import ask_more, measure_more
 from rightlung.reproduce.fita.page import make_page
 from rightlung.reproduce.fita.variants import VARIANTS, quick_changes
 from rightlung.reproduce.papers import Paper
-from rightlung.reproduce.sanity import SanityCheck
-from rightlung.results.measured import Measured
+from rightlung.reproduce.sanity import perfect_oracle
 
 PROTOCOL = Protocol(
     "fita", ("exact",), ("auroc", "average_precision", "pointing"), pixels=112,
     conditions=("none",), decimals=5, queries=("image", "region"),  # so that studies without a phrase are kept, too
 )  # fmt: skip
-
-
-def _sanity_checks(measured: Measured) -> Iterator[SanityCheck]:
-    """Yield the values that the oracle must have."""
-    perfect = measured.value("oracle", "auroc", "exact")
-    words = "the oracle's lowest AUROC on exact masks is {:.5f}"
-    yield SanityCheck(words, perfect, np.min, lambda of: bool(of.min() > 1 - 1e-5))
 
 
 PAPER = Paper(
@@ -36,7 +24,7 @@ PAPER = Paper(
     source="phantom?count=400&seed=17&size=112&part=held-out",
     quick_source="phantom?count=12&seed=13&size=64",
     quick_changes=quick_changes,
-    sanity_checks=_sanity_checks,
+    sanity_checks=perfect_oracle,
     page=make_page,
     ask_more=ask_more,
     measure_more=measure_more,
