@@ -160,6 +160,21 @@ def test_a_reader_that_lets_the_cores_own_error_through_loses_that_study_only() 
         assert "maybe" in str(problem)
 
 
+def test_any_source_can_be_cut_to_a_share_of_its_patients() -> None:
+    whole = [*open_source("phantom?count=60&seed=7&size=64")]
+    parts = [open_source(f"phantom?count=60&seed=7&size=64&patients={share}") for share in ("0-80", "80-100")]
+    patients = [{study.patient for study in part} for part in parts]
+    assert patients[0].isdisjoint(patients[1])
+    assert patients[0] | patients[1] == {study.patient for study in whole}
+    assert 40 <= len(parts[0]) < 60
+    for part in parts:
+        assert [*part.patients()] == [study.patient for study in part]
+        assert [*part.ids] == [study.id for study in whole if study.patient in set(part.patients())]
+        assert part.study(part.ids[-1]).id == part.ids[-1]
+    for share in ("80-20", "0-101", "80", "a-b"):
+        assert "two percentages" in refusal(f"phantom?count=4&seed=7&patients={share}")
+
+
 def test_reports_of_any_source_can_be_cut_to_one_section() -> None:
     whole = open_source("phantom?count=4&seed=7&size=64")
     cut = open_source("phantom?count=4&report=findings&seed=7&size=64")

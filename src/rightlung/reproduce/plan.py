@@ -121,7 +121,7 @@ def check_plan(plan: Plan) -> None:
                 raise InputError(
                     f"--source {plan.source} is not synthetic, so the training data must be given, too: --{name} SOURCE"
                 )
-    named = {name for job in with_starts(wanted) for name in _names(job)}
+    named = {name for job in with_starts(wanted) for name in (*_names(job), *stage_names(job.variant.recipe))}
     for change in plan.changes:
         of, _ = _split(change)
         if not wanted:
@@ -216,14 +216,16 @@ def recipe_digest(plan: Plan, job: Job) -> str:
 
 
 def changes_of(changes: Sequence[str], job: Job) -> list[str]:
-    """Return the changes (``--set``) for a run: those for all runs first, then its own.
+    """Return the changes (``--set``) for a run: those for all runs first, then those for a stage, then its own.
 
     Changes for all runs do not apply to the steps, batch size and studies of few-shot variants, which define them.
     """
     split = [_split(change) for change in changes]
     few = job.few_shot
     for_all = [change for name, change in split if name is None and not (few and _defines_few_shots(change))]
-    return for_all + [change for name, change in split if name in _names(job)]
+    stages = set(stage_names(job.variant.recipe))
+    of_stages = [f"{name}:{change}" for name, change in split if name and name in stages]
+    return [*for_all, *of_stages, *(change for name, change in split if name in _names(job))]
 
 
 def ignored_by_few_shots(changes: Sequence[str], wanted: Sequence[Job]) -> list[str]:

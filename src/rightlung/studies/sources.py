@@ -21,6 +21,7 @@ from urllib.parse import quote, unquote
 
 from rightlung.core import FrozenMapping, InputError, Report, Study
 from rightlung.core.errors import unknown_name
+from rightlung.core.keyed import key_uniform
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.core.progress import Progress, no_progress
 
@@ -32,6 +33,8 @@ SECTION, SECTIONS = "report", ("findings", "impression")
 """The parameter of every address that cuts reports to one section, and its values."""
 REGIONS = "regions"
 """The parameter of every address that names a model to find the regions of studies without any."""
+PATIENTS = "patients"
+"""The parameter of every address that keeps a share of the patients: ``0-80`` is the first 80 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +248,47 @@ class RegionSource(ChangedSource):
         return replace(study, regions=self._finding().find_regions(study.image, self._model, f"study {study.id!r}"))
 
 
+class PatientsSource(Source):
+    """Studies of a share of another source's patients: ``patients=0-80`` in any address.
+
+    A hash of the name decides, so ``patients=80-100`` has the other patients, in every run. A study without a patient
+    counts as a patient of its own.
+    """
+
+    def __init__(self, source: Source, share: str, address: str) -> None:
+        super().__init__(address)
+        found = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", share)
+        first, end = map(int, found.groups()) if found else (0, 0)
+        if not first < end <= 100:
+            raise InputError(f"address {address!r}: patients must be two percentages, such as 0-80; got {share!r}")
+        self._source, self.problems, self.has_twins = source, source.problems, source.has_twins
+        named = zip(source.ids, source.patients(), strict=True)
+        self._kept = [place for place, (study, patient) in enumerate(named)
+                      if first <= 100 * key_uniform("patients", patient or study) < end]  # fmt: skip
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        """The ids of the studies, in order."""
+        every = self._source.ids
+        return [every[place] for place in self._kept]
+
+    def _build(self, position: int) -> Study:
+        return self._source._build(self._kept[position])
+
+    def patients(self) -> Iterator[str | None]:
+        """Yield the patient of each study, None where unknown."""
+        every = list(self._source.patients())
+        return (every[place] for place in self._kept)
+
+    def place(self, study_id: str) -> tuple[str, int | None] | None:
+        """Return the file and line of a study, None if the source does not know."""
+        return self._source.place(study_id)
+
+    def image_identity(self, position: int) -> str | None:
+        """Return a text that changes whenever the image file of a study does."""
+        return self._source.image_identity(self._kept[position])
+
+
 def build_studies(source: Source, positions: Sequence[int], problems: dict[str, str]) -> dict[int, Study]:
     """Return studies by position, built together if the source can; errors go to ``problems`` by id."""
     at_once: Callable[[Sequence[int]], list[Study]] | None = getattr(source, "__getitems__", None)
@@ -377,14 +421,15 @@ def open_source(address: str) -> Source:
     if isinstance(opener, str):
         module, _, name = opener.partition(":")
         opener = cast(Opener, getattr(import_module(module), name))
-    section, model = (parsed.parameters.get(name) for name in (SECTION, REGIONS))
-    if section is None and model is None:
+    section, model, share = (parsed.parameters.get(name) for name in (SECTION, REGIONS, PATIENTS))
+    if section is None and model is None and share is None:
         return opener(parsed)
     if section not in (None, *SECTIONS):
         raise unknown_name(f"address {address!r}: section of a report", section, SECTIONS)
     parts = address.rpartition("?")[2].split("&")
-    kept = "&".join(part for part in parts if part.partition("=")[0] not in (SECTION, REGIONS))
+    kept = "&".join(part for part in parts if part.partition("=")[0] not in (SECTION, REGIONS, PATIENTS))
     source = opener(parse_address(address.rpartition("?")[0] + (f"?{kept}" if kept else "")))
+    source = source if share is None else PatientsSource(source, share, address)
     source = source if section is None else SectionSource(source, section, address)
     return source if model is None else RegionSource(source, model, address)
 

@@ -45,7 +45,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
 EXCHANGE, WRITTEN = "exchange-image", "reports-written.parquet"
 MAPPED = 200
 """Of how many studies the maps of written sentences are scored."""
-AT_ONCE = 32
+AT_ONCE = 128
 ORACLE = "oracle-findings"
 SAME_FINDINGS = "oracle: another patient's report with the same findings"
 
