@@ -115,6 +115,37 @@ def test_a_square_crop_is_found_in_a_square_image(tmp_path: Path) -> None:
     assert found.mistake == "square-crop"
 
 
+class Shapes(Films):
+    """Films whose heights take turns."""
+
+    def __init__(self, *heights: int) -> None:
+        super().__init__()
+        self.heights = heights
+
+    def _build(self, position: int) -> Study:
+        return Films(height=self.heights[position % len(self.heights)])._build(position)
+
+    def letterboxed(self, boxes: bool) -> list[Prediction]:
+        """Return answers in fractions of the padded square instead of the image."""
+        found = []
+        for height in self.heights:
+            x0, y0, x1, y1 = Extent.letterbox((height, 80)).as_tuple()
+            wide, high = x1 - x0, y1 - y0
+            found.append(answers(self, lambda c, x=x0, y=y0, w=wide, h=high: (  # type: ignore[misc]
+                (c[0] - x) / w, (c[1] - y) / h, (c[2] - x) / w, (c[3] - y) / h), boxes))  # fmt: skip
+        return [found[position % len(found)][position] for position in range(self.count)]
+
+
+@pytest.mark.parametrize("boxes", [False, True], ids=["heatmaps", "boxes"])
+@pytest.mark.parametrize("heights", [(64,), (100, 64), (80,)], ids=["landscape", "both", "square"])
+def test_a_letterbox_is_named_on_any_shape_but_a_square_that_has_none(
+    tmp_path: Path, heights: tuple[int, ...], boxes: bool
+) -> None:
+    source = Shapes(*heights)
+    found = looked_at(tmp_path / "p", source, source.letterboxed(boxes))
+    assert [one.mistake for one in found] == ([] if heights == (80,) else ["letterbox"])
+
+
 @pytest.mark.parametrize("height", [80, 100])
 @pytest.mark.parametrize("boxes", [False, True])
 @pytest.mark.parametrize("noise", [0.0, 0.03, 0.08])

@@ -16,6 +16,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from rightlung.core import Extent, Heatmap, InputError
 from rightlung.scoring.localisation import METRICS, compiled, score, score_grid
+from rightlung.scoring.localisation.ranking import Ranking
 from tests.core.strategies import frames
 
 SHARES = (5, 10, 30)
@@ -119,6 +120,25 @@ def test_ties_in_any_arrangement_equal_the_definition(values: np.ndarray, mask: 
     expected = plain_scores(values, mask)
     for name in ("auroc", "average_precision", "iou@10", "precision@30"):
         assert float(result[name][0]) == pytest.approx(expected[name], abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 16, 300])  # the compiled sort takes runs of equal scores together
+def test_runs_of_equal_scores_are_sorted_as_numpy_sorts(
+    monkeypatch: pytest.MonkeyPatch, dtype: type, length: int
+) -> None:
+    if compiled.compiled() is None:
+        pytest.skip("the C functions were not built: no C compiler")
+    rng = np.random.default_rng(length)
+    values = np.repeat(rng.integers(0, 40, 1200), rng.integers(1, 2 * length, 1200))[:1200].astype(dtype) / 3
+    mask = rng.random(240).repeat(5) < 0.3
+    found = Ranking.of(values, mask)
+    monkeypatch.setattr(compiled, "compiled", lambda: None)
+    expected = Ranking.of(values, mask)
+    np.testing.assert_array_equal(found.keys, expected.keys)
+    np.testing.assert_array_equal(found.where, expected.where)
+    assert found.curve().wins == expected.curve().wins
+    assert found.curve().precision == pytest.approx(expected.curve().precision, rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -23,7 +23,7 @@ from rightlung.results.estimator import Estimator, Floats
 from rightlung.scoring.localisation import score
 from rightlung.studies import Source
 
-MOST, SIDE, IMAGES = 120, 48, 12
+MOST, SIDE, IMAGES = 120, 48, 40
 """Answers that are looked at, the cells per side on which they are scored, and images that are read for their size."""
 LEAST_GAIN, LEAST_PATIENTS, LEVEL = 0.05, 8, 0.99
 """What is reported: the gain in average precision, on so many patients, significant at this level after Holm."""
@@ -31,8 +31,8 @@ SQUARE = 0.03
 """Images whose sides differ by a smaller share count as square."""
 
 Corners = tuple[float, float, float, float]
-Move = Callable[[Corners], Corners]
-"""From corners in the image, which may end up outside, to other ones."""
+Move = Callable[[Corners, float], Corners]
+"""From corners in an image and its height over its width to other corners, which may lie outside."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,35 @@ class Found:
         )
 
 
-def _stretched(x: float, y: float) -> Move:
-    """Return the move that stretches around the middle of the image."""
-    return lambda c: (0.5 + (c[0] - 0.5) * x, 0.5 + (c[1] - 0.5) * y, 0.5 + (c[2] - 0.5) * x, 0.5 + (c[3] - 0.5) * y)
+def _stretched(c: Corners, x: float, y: float) -> Corners:
+    """Return corners that are stretched around the middle of the image."""
+    return 0.5 + (c[0] - 0.5) * x, 0.5 + (c[1] - 0.5) * y, 0.5 + (c[2] - 0.5) * x, 0.5 + (c[3] - 0.5) * y
 
 
 _ALWAYS = (
-    Mistake("mirrored", "left and right are exchanged", lambda c: (1 - c[2], c[1], 1 - c[0], c[3]), np.fliplr),
-    Mistake("upside-down", "the first row lies at the bottom", lambda c: (c[0], 1 - c[3], c[2], 1 - c[1]), np.flipud),
-    Mistake("transposed", "x and y (columns and rows) are exchanged", lambda c: (c[1], c[0], c[3], c[2]), np.transpose),
+    Mistake("mirrored", "left and right are exchanged", lambda c, _: (1 - c[2], c[1], 1 - c[0], c[3]), np.fliplr),
+    Mistake(
+        "upside-down", "the first row lies at the bottom", lambda c, _: (c[0], 1 - c[3], c[2], 1 - c[1]), np.flipud
+    ),
+    Mistake(
+        "transposed", "x and y (columns and rows) are exchanged", lambda c, _: (c[1], c[0], c[3], c[2]), np.transpose
+    ),
     Mistake(
         "square-crop",
         "a crop to the middle of the image (7/8 of its sides, say) is not undone",
-        _stretched(7 / 8, 7 / 8),
+        lambda c, _: _stretched(c, 7 / 8, 7 / 8),
+    ),
+)
+_UNLESS_SQUARE = (
+    Mistake(
+        "letterbox",
+        "the padding to a square (letterbox) is not undone",
+        lambda c, aspect: _stretched(c, max(aspect, 1), max(1 / aspect, 1)),
+    ),
+    Mistake(
+        "crop",
+        "the crop to the middle square is not undone",
+        lambda c, aspect: _stretched(c, min(aspect, 1), min(1 / aspect, 1)),
     ),
 )
 
@@ -90,8 +106,9 @@ def coordinate_mistakes(batches: Iterable[Batch], targets: Targets, source: Sour
     for where in ("heatmaps", "boxes"):
         some = [replace(one, answer=part) for one in sample if (part := _part(one.answer, where)) is not None]
         if len({one.phrase.patient for one in some}) >= LEAST_PATIENTS:
-            mistakes = [*_ALWAYS, *_of_shape(_aspect(some, source))]
-            found += _judged(some, where, [*mistakes, *_scaled(some)] if where == "boxes" else mistakes)
+            aspects = _aspects(some, source)
+            mistakes = [*_ALWAYS, *(_UNLESS_SQUARE if np.abs(np.log(aspects)).max() > SQUARE else ())]
+            found += _judged(some, aspects, where, [*mistakes, *_scaled(some)] if where == "boxes" else mistakes)
     return found
 
 
@@ -101,14 +118,18 @@ def _part(answer: AnswerMap, where: str) -> AnswerMap | None:
     return AnswerMap(None, boxes=answer.boxes) if answer.boxes else None
 
 
-def _judged(some: Sequence[Answered], where: str, mistakes: Sequence[Mistake]) -> Iterator[Found]:
+def _judged(
+    some: Sequence[Answered], aspects: Sequence[float], where: str, mistakes: Sequence[Mistake]
+) -> Iterator[Found]:
     """Yield the mistake with the highest score among those that are significantly better undone."""
     own = np.stack([reduced(one.mask, SIDE) for one in some])
     others = own[_other_patients(some)]
     as_given = _scores([one.answer for one in some], own, others)
     gains, specific, after = [], [], []
     for mistake in mistakes:
-        found = _scores([undone(one.answer, mistake) for one in some], own, others)
+        found = _scores(
+            [undone(one.answer, mistake, aspect) for one, aspect in zip(some, aspects, strict=True)], own, others
+        )
         after.append(found[0])
         gains.append(found[0] - as_given[0])
         specific.append(gains[-1] - (found[1] - as_given[1]))
@@ -144,36 +165,39 @@ def _other_patients(some: Sequence[Answered]) -> list[int]:
     return found
 
 
-def undone(answer: AnswerMap, mistake: Mistake) -> AnswerMap:
-    """Return an answer with a mistake undone; boxes outside the image are left out."""
+def undone(answer: AnswerMap, mistake: Mistake, aspect: float) -> AnswerMap:
+    """Return an answer about an image of this height over width with a mistake undone; boxes outside are left out."""
     if answer.values is not None:
-        return AnswerMap(np.ascontiguousarray(mistake.cells(answer.values)), mistake.move(answer.extent))
+        return AnswerMap(np.ascontiguousarray(mistake.cells(answer.values)), mistake.move(answer.extent, aspect))
     kept = []
     for one in answer.boxes or ():
-        box = Box.clipped(*mistake.move((one["x0"], one["y0"], one["x1"], one["y1"])))
+        box = Box.clipped(*mistake.move((one["x0"], one["y0"], one["x1"], one["y1"]), aspect))
         if box is not None:
             kept.append({**one, **dict(zip(("x0", "y0", "x1", "y1"), box.as_tuple(), strict=True))})
     return AnswerMap(None, boxes=kept)
 
 
-def _aspect(some: Sequence[Answered], source: Source | None) -> float:
-    """Return the median of height over width of the images: from exact masks, else from a few images."""
-    exact = [one.mask.shape for one in some if one.phrase.masks["own"].kind == "exact mask"]
-    if not exact and source is not None:
-        for study in [*dict.fromkeys(one.phrase.study for one in some)][:IMAGES]:
-            try:
-                exact.append(source[source._position(study) or 0].image.shape)
-            except InputError:
-                continue  # listed as a problem elsewhere
-    return float(np.median([height / width for height, width in exact])) if exact else 1.0
+def _aspects(some: Sequence[Answered], source: Source | None) -> list[float]:
+    """Return height over width of the image of each answer: from exact masks or, of some studies, from the image.
 
-
-def _of_shape(aspect: float) -> Iterator[Mistake]:
-    """Yield the mistakes that only images that are not square allow."""
-    if abs(np.log(aspect)) > SQUARE:
-        wide, high = max(aspect, 1.0), max(1 / aspect, 1.0)  # of the padded square, in images
-        yield Mistake("letterbox", "the padding to a square (letterbox) is not undone", _stretched(wide, high))
-        yield Mistake("crop", "the crop to the middle square is not undone", _stretched(1 / high, 1 / wide))
+    Where neither is known, it is the median of the others.
+    """
+    known = {
+        one.phrase.study: one.mask.shape[0] / one.mask.shape[1]
+        for one in some
+        if one.phrase.masks["own"].kind == "exact mask"
+    }
+    studies = dict.fromkeys(one.phrase.study for one in some if one.phrase.study not in known)
+    for study in [*studies][:IMAGES]:
+        if source is None:
+            break
+        try:
+            height, width = source.study(study).image.shape
+        except InputError:
+            continue  # listed as a problem elsewhere
+        known[study] = height / width
+    usual = float(np.median([*known.values()])) if known else 1.0
+    return [known.get(one.phrase.study, usual) for one in some]
 
 
 def _scaled(some: Sequence[Answered]) -> Iterator[Mistake]:
@@ -190,4 +214,4 @@ def _scaled(some: Sequence[Answered]) -> Iterator[Mistake]:
     factor = float(np.median(ratios))
     if factor >= 1.1 or factor <= 1 / 1.1:
         says = f"they are in another unit, {1 / factor:.3g} times what they should be (pixels, or a scale of 0–1000?)"
-        yield Mistake("scale", says, lambda c: (c[0] * factor, c[1] * factor, c[2] * factor, c[3] * factor))
+        yield Mistake("scale", says, lambda c, _: (c[0] * factor, c[1] * factor, c[2] * factor, c[3] * factor))
