@@ -16,11 +16,13 @@ from rightlung.audit.report_gates import (
     dependence_sentence,
     gate_protocol,
     gates_section,
-    report_conditions,
+    report_gate_conditions,
     report_gates,
 )
 from rightlung.audit.report_rows import ReportGate, above
-from rightlung.audit.task_run import TaskRun, audit_tasks
+from rightlung.audit.task_audit import audit_tasks
+from rightlung.audit.task_measure import gates_of_reports
+from rightlung.audit.task_run import TaskRun
 from rightlung.audit.tasks import parts_of
 from rightlung.lexicon import swap_sides
 from rightlung.measuring import Targets, find_protocol, measure
@@ -146,7 +148,7 @@ def test_a_model_is_asked_under_every_condition_and_a_file_is_judged_by_those_th
     model, source = create(writing={"beams": 1, "max_words": 8}), open_source("phantom?count=6&size=64&seed=7")
     done = audit_tasks(model, source, tmp_path / "a", ["report"], name="tiny", gates=True, settings=SETTINGS, cases=0)
     gates = {one["name"]: one for one in done.result["tasks"]["report"]["gates"]}
-    assert {*report_conditions(model)} <= {*gates}
+    assert {*report_gate_conditions(model)} <= {*gates}
     assert all(one["answer"] != "not asked" for one in gates.values())
     assert {"attention-finding", "sentence-maps"} <= {*gates}
     assert not done.result["tasks"]["report"]["conditions"]  # the conditions of the gates do not fill the main table
@@ -156,6 +158,6 @@ def test_a_model_is_asked_under_every_condition_and_a_file_is_judged_by_those_th
     (part,) = parts_of(["report"])
     known = run.known(part, source)
     assert known is not None
-    of_file = run.report_gates(known, run.what, done.parts[0].protocol)
+    of_file = gates_of_reports(run, known, run.what, done.parts[0].protocol)
     of_reports = [one for name, one in gates.items() if name != "sentence-maps" and "attention" not in name]
     assert [one.as_json() for one in of_file] == of_reports

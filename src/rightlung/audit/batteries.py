@@ -179,7 +179,7 @@ def conditions_of(names: Collection[str]) -> list[str]:
     return [*dict.fromkeys(["none", YARDSTICK, *trials])]
 
 
-def report_conditions(names: Collection[str]) -> list[str]:
+def battery_report_conditions(names: Collection[str]) -> list[str]:
     """Return the conditions under which reports are asked for; none if no battery is about reports."""
     found = [one for name in names for one in BATTERIES[name].text_trials.get("report", ())]
     return ["none", *dict.fromkeys(found)] if found else []

@@ -44,12 +44,12 @@ _IMAGES = {
 }  # fmt: skip
 
 
-def report_conditions(model: object) -> list[str]:
+def report_gate_conditions(model: object) -> list[str]:
     """Return the conditions to ask a model under."""
     return [*CONDITIONS, *(model.interventions if isinstance(model, Intervenable) else ())]
 
 
-def have_gates(conditions: Iterable[str]) -> bool:
+def have_report_gates(conditions: Iterable[str]) -> bool:
     """Return whether some answers were asked for to be judged by these gates."""
     return bool({*CONDITIONS[1:], *INTERVENTIONS} & {*conditions})
 

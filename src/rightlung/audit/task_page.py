@@ -27,7 +27,7 @@ BLIND_NOTE = "Image-blind baselines never see the image; only a score above thei
 
 
 def make_task_page(result: Mapping[str, Any], parts: Sequence[PartResult], missing: Sequence[str]) -> Page:
-    """Return the page of an audit of tasks (see `task_run.audit_tasks`)."""
+    """Return the page of an audit of tasks (see `task_audit.audit_tasks`)."""
     sections = [
         Section(f"task-{place}", one.part.title, _paragraphs(one), parts=[*_contents(place, one)])
         for place, one in enumerate(parts)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rightlung.asking import Summary
 from rightlung.audit import Audit, TaskAudit, audit, audit_tasks
-from rightlung.audit.batteries import BATTERIES, conditions_of, report_conditions
+from rightlung.audit.batteries import BATTERIES, battery_report_conditions, conditions_of
 from rightlung.audit.gates import gate_conditions
 from rightlung.audit.report_gates import dependence_sentence
 from rightlung.audit.task_page import pool_sentence, task_rows, verdict_of
@@ -111,7 +111,7 @@ def _ask(asked: Asked, batteries: Sequence[str], tell: ProgressBars) -> tuple[Su
         conditions = [*dict.fromkeys([*(conditions or CONDITIONS), *conditions_of(batteries)])]
     how: dict[str, Any] = {"model_name": what, "batch_size": asked.batch_size}
     summary = ask_model(model, source, out, conditions, tell, queries=["phrases"], overwrite=asked.overwrite, **how)
-    if (of_reports := report_conditions(batteries)) and isinstance(model, Reporter):
+    if (of_reports := battery_report_conditions(batteries)) and isinstance(model, Reporter):
         ask_model(model, source, out, of_reports, tell, queries=["image"], **how)
     return summary, not_asked
 
