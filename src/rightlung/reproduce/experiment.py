@@ -42,6 +42,7 @@ from rightlung.reproduce.plan import (
     recipes_of,
     stage_digests,
     stage_folders,
+    training_source,
 )
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
@@ -316,15 +317,16 @@ def _keep_commands(out: Path, commands: Sequence[str]) -> list[str]:
 
 
 def _keep_missing(plan: Plan, missing: Mapping[str, str], prepared: PreparedStudies) -> None:
-    """Write what is missing and why, including what is still missing from earlier runs."""
+    """Write what is missing and why, including what is still missing from earlier runs, and the training source."""
     path = plan.out / "run.json"
-    earlier = read_json(path).get("missing", {}) if path.exists() else {}
+    earlier = read_json(path) if path.exists() else {}
     still = {
         slug: reason
-        for slug, reason in {**earlier, **missing}.items()
+        for slug, reason in {**earlier.get("missing", {}), **missing}.items()
         if slug in missing or not is_measured(plan.measures(slug), prepared)
     }
-    write_json(path, {"quick": plan.quick, "missing": still})
+    train = training_source(plan) or earlier.get("train")
+    write_json(path, {"quick": plan.quick, "missing": still, "train": train})
 
 
 def _left_out(plan: Plan, prepared: PreparedStudies, slugs: Sequence[str], missing: Mapping[str, str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rightlung import __version__
+from rightlung.core import InputError
 from rightlung.core.files import read_json
 from rightlung.pages.content import Cell, Column, Table
 from rightlung.pages.protocols import protocol_facts
@@ -63,6 +64,8 @@ class Measurements:
     ) -> Measurements:
         """Read an experiment folder and, if given, judgements of its models' maps."""
         measured, found = Measured.read(folder), None
+        if not measured.models:
+            raise InputError(f"{folder}: no model is measured yet, so there is no page; leave out --only")
         if judgements is not None:
             from rightlung.judgements import analyse_table
 

@@ -182,6 +182,15 @@ def recipes_of(plan: Plan, job: Job) -> dict[str, Recipe]:
     return recipes
 
 
+def training_source(plan: Plan) -> str | None:
+    """Return the source that the first variant is trained on; None if a later call does not know it."""
+    jobs = plan.jobs()
+    if plan.train is not None or not jobs or parse_address(plan.measured_on).scheme != "phantom":
+        return plan.train
+    *_, recipe = _given_recipes(plan, jobs[0]).values()
+    return recipe.data.train[0].source
+
+
 def stage_folders(plan: Plan, job: Job) -> dict[str, RunFolder]:
     """Return the folder of each stage; the last is the run's own, others are shared by runs that begin alike.
 

@@ -7,9 +7,10 @@ frequent sentences glued together for it, score higher than most published syste
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import chain
 
 from rightlung.core.keyed import text_generator
@@ -22,6 +23,8 @@ MOST_REPORTS = 5000
 """Of more reports than this, the first are learned from."""
 SENTENCES, MOST_SENTENCES = 100, 8
 """How many of the most frequent sentences are tried, and how many are glued together at most."""
+CONTEXT = 3
+"""From how many words before a language model knows the next one."""
 
 
 class CorpusBleu:
@@ -101,10 +104,39 @@ def _climbed(start: tuple[str, ...], pool: Sequence[str], score: Callable[[tuple
         best = changed[values.index(value)]
 
 
+def likely_report(reports: Sequence[str]) -> str | None:
+    """Return the most probable report of a language model alone, by R2Gen's words; None without any.
+
+    The probability of a word, or of the end, given the `CONTEXT` words before is its relative frequency. The search for
+    the best path is exact, so it has no beams.
+    """
+    follows: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    for words in map(clean_words, reports):
+        padded = [*[""] * CONTEXT, *words, ""]
+        for at in range(CONTEXT, len(padded)):
+            follows[tuple(padded[at - CONTEXT : at])][padded[at]] += 1
+    paths: list[tuple[float, int, tuple[str, ...], tuple[str, ...]]] = [(0.0, 0, (), ("",) * CONTEXT)]
+    seen: set[tuple[str, ...]] = set()
+    pushed = 0
+    while paths and follows:
+        cost, _, said, context = heappop(paths)
+        if said and not context[-1]:
+            return " ".join(said).strip()
+        if context in seen:
+            continue
+        seen.add(context)
+        total = follows[context].total()
+        for word, count in follows[context].items():
+            pushed += 1
+            heappush(paths, (cost - math.log(count / total), pushed, (*said, word), (*context[1:], word)))
+    return None
+
+
 MADE: dict[str, Callable[[Sequence[str]], str | None]] = {
     "blind-frequent": most_typical,
     "blind-best": best_report,
     "blind-assembled": assembled_report,
+    "blind-language": likely_report,
 }
 """Constants by the name of their baseline."""
 RANDOM = "blind-random-report"

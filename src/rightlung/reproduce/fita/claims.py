@@ -12,7 +12,9 @@ ROUGE: Place = (REPORT, "rouge_l")
 CIDER: Place = (REPORT, "cider")
 R2GEN_BLEU: Place = (R2GEN, "bleu_4")
 CE: Place = (CLINICAL, "ce_r2gen_f1")
+MICRO: Place = (CLINICAL, "micro_f1_13")
 MCC: Place = (CLINICAL, "macro_mcc_13")
+FREQUENT_MCC: Place = (CLINICAL, "macro_mcc_10_positives")
 SIDED: Place = (CLINICAL, "sided_f1")
 TRUE_F1: Place = (TRUTH, "macro_f1_13")
 TRUE_MICRO: Place = (TRUTH, "micro_f1_13")
@@ -23,7 +25,8 @@ RECALL: Place = (IMAGE_TO_TEXT, "recall@10")
 SENTENCES: Place = (MAPS, "pointing")
 TITLES = {
     BLEU: "BLEU-4", METEOR: "METEOR", ROUGE: "ROUGE-L", CIDER: "CIDEr", R2GEN_BLEU: "BLEU-4, R2Gen's words",
-    CE: "CE F1 as R2Gen, against the report", MCC: "macro MCC, 13", SIDED: "F1 of finding and side",
+    CE: "CE F1 as R2Gen, against the report", MICRO: "micro F1, 13",
+    MCC: "macro MCC, 13", FREQUENT_MCC: "macro MCC, ≥ 10 positives", SIDED: "F1 of finding and side",
     TRUE_F1: "macro F1 against the scene", TRUE_MICRO: "micro F1 against the scene",
     TRUE_MCC: "macro MCC against the scene", TRUE_SIDED: "F1 of finding and side against the scene",
     POINTING: "pointing of phrases", RECALL: "R@10, reports by images", SENTENCES: "pointing of written sentences",

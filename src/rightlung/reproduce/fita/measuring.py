@@ -15,20 +15,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rightlung.asking import answers
-from rightlung.audit.blind import BlindBaselines, baselines_of
 from rightlung.audit.sentence_maps import SCORES, written_maps
-from rightlung.audit.tasks import TaskAnswers, asked_of, parts_of
+from rightlung.core import InputError
 from rightlung.core.files import write_whole
-from rightlung.core.keyed import text_digest
 from rightlung.core.progress import Progress
-from rightlung.lexicon.labeller import observations
 from rightlung.measuring import Protocol, Targets, find_protocol, measure, write_instances
 from rightlung.models.base import Embedder, Reporter
 from rightlung.predictions import IMAGE_QUERY, Batch, Prediction
 from rightlung.reproduce.fita.truth import scenes_of, truth_table
 from rightlung.reproduce.prepared import FOLDER, PreparedStudies
-from rightlung.results.aggregates import estimate
-from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.scoring.text_retrieval import IMAGE_TO_TEXT
 from rightlung.studies import open_source
 
@@ -46,8 +41,6 @@ EXCHANGE, WRITTEN = "exchange-image", "reports-written.parquet"
 MAPPED = 200
 """Of how many studies the maps of written sentences are scored."""
 AT_ONCE = 128
-ORACLE = "oracle-findings"
-SAME_FINDINGS = "oracle: another patient's report with the same findings"
 
 
 def ask_more(model: object, predictions: Path, prepared: PreparedStudies, folder: Path, progress: Progress) -> None:
@@ -74,6 +67,20 @@ def scenes(prepared: PreparedStudies, out: Path) -> dict[str, Any]:
     return scenes_of(prepared.targets.source, prepared.source.ids, out / FOLDER / "scenes.json")
 
 
+def first_images(prepared: PreparedStudies) -> list[str]:
+    """Return the first image of each exam, whose report counts once; all if the test studies cannot be opened."""
+    address = prepared.targets.source
+    if address.startswith("phantom"):  # one image each
+        return [*prepared.source.ids]
+    try:
+        source = open_source(address)
+        exams = {name: source.study(name).exam or name for name in reversed(prepared.source.ids)}
+    except InputError:
+        return [*prepared.source.ids]
+    firsts = {exam: name for name, exam in exams.items()}
+    return [name for name in prepared.source.ids if firsts[exams[name]] == name]
+
+
 def _ask_reports(model: object, prepared: PreparedStudies, folder: Path) -> None:
     """Keep what the model writes about each image, and about another patient's."""
     asked = answers(
@@ -92,11 +99,12 @@ def measure_more(prepared: PreparedStudies, folder: Path, progress: Progress) ->
     if not (folder / WRITTEN).is_file() or (folder / f"{REPORT}.parquet").is_file():
         return
     progress(f"{folder.name}: scoring reports", 0, 1)
-    kept, known = pq.read_table(folder / WRITTEN).to_pylist(), scenes(prepared, folder.parents[1])
+    counted, known = {*first_images(prepared)}, scenes(prepared, folder.parents[1])
+    kept = [one for one in pq.read_table(folder / WRITTEN).to_pylist() if one["study"] in counted]
     for condition, suffix, names in ((EXCHANGE, "-exchanged", (CLINICAL,)), ("none", "", (*PROTOCOLS,)[::-1])):
         rows = [Batch.of([_prediction(one) for one in kept if one["condition"] == condition])]
         for name in names:
-            table, protocol = _measured(rows, prepared.targets, PROTOCOLS[name])
+            table, protocol = measured(rows, prepared.targets, PROTOCOLS[name])
             if name == CLINICAL and known:
                 truth = truth_table(table, known)
                 write_instances(folder / f"{TRUTH}{suffix}.parquet", truth, protocol, folder.name)
@@ -109,7 +117,8 @@ def _prediction(row: Mapping[str, Any]) -> Prediction:
     return Prediction(row["study"], IMAGE_QUERY, report=row["report"], error=row["error"])
 
 
-def _measured(rows: Iterable[Batch], targets: Targets, protocol: Protocol) -> tuple[pa.Table, Protocol]:
+def measured(rows: Iterable[Batch], targets: Targets, protocol: Protocol) -> tuple[pa.Table, Protocol]:
+    """Measure answers under a protocol; also return the protocol as it was applied."""
     applied = protocol.applied_to(targets)
     return measure(rows, targets, applied), applied
 
@@ -118,55 +127,6 @@ def _retrieval(model: object, prepared: PreparedStudies, folder: Path) -> None:
     rows = answers(
         model, prepared.source, queries=("image", "reports"), method="embed", batch_size=AT_ONCE, boxes=None
     )  # fmt: skip
-    table, protocol = _measured(rows, prepared.targets, find_protocol("retrieval"))
+    table, protocol = measured(rows, prepared.targets, find_protocol("retrieval"))
     found = table.filter(pc.equal(table["target"], IMAGE_TO_TEXT))
     write_instances(folder / f"{IMAGE_TO_TEXT}.parquet", found, protocol, folder.name)
-
-
-class BlindRows:
-    """Reports that never see the image, learned from other patients of the same studies, and an oracle of findings."""
-
-    def __init__(self, prepared: PreparedStudies, out: Path, settings: BootstrapSettings) -> None:
-        (part,) = parts_of(["report"])
-        asked = asked_of(part, prepared.targets)
-        self.settings, self.titles = settings, dict(baselines_of(part)) | {ORACLE: SAME_FINDINGS}
-        self.tables: dict[str, pa.Table] = {}
-        if asked is None:
-            return
-        blind = BlindBaselines(part, asked, prepared.targets, elsewhere=False)
-        given = [*blind.answers(asked, prepared.targets, asked.queries), *_oracle(asked)]
-        self.titles = {name: title for name, title in self.titles.items() if name in {one.condition for one in given}}
-        for name, protocol in PROTOCOLS.items():
-            self.tables[name] = _measured([Batch.of(given)], prepared.targets, protocol)[0]
-        if known := scenes(prepared, out):
-            made = {name: truth_table(self._of(CLINICAL, name), known) for name in self.titles}
-            self.tables[TRUTH] = pa.concat_tables(_named(one, name) for name, one in made.items() if one.num_rows)
-
-    def _of(self, task: str, name: str) -> pa.Table:
-        return self.tables[task].filter(pc.equal(self.tables[task]["condition"], name))
-
-    def estimate(self, name: str, task: str, measure_name: str) -> Estimate | None:
-        """Return a measure of a row; None if it was not measured."""
-        if task not in self.tables:
-            return None
-        return estimate(self.tables[task], measure_name, name, settings=self.settings)
-
-
-def _named(table: pa.Table, condition: str) -> pa.Table:
-    names = pa.array([condition] * table.num_rows, pa.string())
-    return table.set_column(table.column_names.index("condition"), "condition", names)
-
-
-def _oracle(asked: TaskAnswers) -> Iterable[Prediction]:
-    """Yield, about each study, the report of another patient whose report has the same positive observations."""
-    of: dict[frozenset[str], list[tuple[str, str, str]]] = {}
-    labels = {study: one for (study, _), one in asked.queries.items() if one.report}
-    found = {study: frozenset(name for name, said in observations(str(one.report)).items() if said == "positive")
-             for study, one in labels.items()}  # fmt: skip
-    for study, one in labels.items():
-        of.setdefault(found[study], []).append((study, one.patient, str(one.report)))
-    for study, one in labels.items():
-        others = [(text_digest(0, study, other), text) for other, patient, text in of[found[study]]
-                  if patient != one.patient]  # fmt: skip
-        if others:
-            yield Prediction(study, IMAGE_QUERY, ORACLE, report=min(others)[1])
