@@ -123,7 +123,7 @@ def test_an_impossible_twin_is_refused_with_the_reason(scene: Scene, change: str
 
 
 def test_other_sources_have_no_twins() -> None:
-    with pytest.raises(InputError, match="study 'a' has no exact twins: only the phantom can render them"):
+    with pytest.raises(InputError, match="study 'a' has no exact twins: only phantoms and painted studies have them"):
         Study("a", lambda: np.zeros((8, 8), np.float32)).twin("removed", "nodule")
 
 

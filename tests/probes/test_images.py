@@ -114,7 +114,7 @@ def test_an_untrained_model_has_other_weights_and_the_same_ones_for_a_seed() -> 
 def test_what_cannot_be_done_is_refused_with_a_sentence() -> None:
     with pytest.raises(InputError, match="str has no weights of PyTorch"):
         untrained("model")
-    with pytest.raises(InputError, match="condition twin-removed needs exact twins, which only the source phantom"):
+    with pytest.raises(InputError, match="condition twin-removed needs exact twins, which only the sources phantom"):
         Walk(Listed([study("a")]), ["twin-removed"], ["phrases"], 0, None)
 
 

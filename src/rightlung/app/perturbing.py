@@ -158,7 +158,7 @@ def _words(study: Study, text: str, kind: str) -> str:
 
 def _twin(study: Study, text: str, change: str, finding: str | None) -> Perturbed:
     if study.twins is None:
-        raise AppError(409, "no-twin", "this study has no exact twins: only the phantom can render them")
+        raise AppError(409, "no-twin", "this study has no exact twins: only phantoms and painted studies have them")
     possible = study.twins.findings(change)
     if finding is None:
         index = _index_of(study, text)

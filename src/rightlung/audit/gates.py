@@ -92,7 +92,7 @@ def reasons_not_asked(source: Source, with_words: bool = True) -> dict[str, str]
     """Return why gates do not apply to the questions about a source."""
     found = {}
     if not source.has_twins:
-        found = dict.fromkeys(TWINS, "only the source phantom?… renders exact twins")
+        found = dict.fromkeys(TWINS, "only the sources phantom?… and painted:… render exact twins")
     if not with_words:
         words = [name for name in GATES if name not in (*IMAGE_GATES, UNTRAINED)]
         found |= dict.fromkeys([*words, "exchange-same-finding"], "the question has no words")

@@ -331,10 +331,11 @@ class Study:
     def twin(self, change: str, finding: str) -> Study:
         """Return the same patient with a finding ``removed``, ``moved`` to the other lung, or made ``worse``.
 
-        All else is equal to the pixel; the twin has its own masks, report and phrases. Only the phantom has twins.
+        All else is equal to the pixel; the twin has its own masks, report and phrases. Phantoms and painted
+        studies have twins.
         """
         if self.twins is None:
-            raise InputError(f"study {self.id!r} has no exact twins: only the phantom can render them")
+            raise InputError(f"study {self.id!r} has no exact twins: only phantoms and painted studies have them")
         return self.twins.make(self, change, finding)
 
     def show(self, ax: Axes | None = None) -> Axes:

@@ -129,10 +129,12 @@ def iterate_studies(
 
 
 def scene_study(
-    scene: Scene, rendering: Rendering, place: int, config: PhantomConfig, faults: Sequence[Fault], source: str
-) -> Study:
-    """Return the study of any scene, at a place of a rendering, with the scene's own report."""
-    made = _made(scene, write_report(scene, config, scene.seed), rendering, place)
+    scene: Scene, rendering: Rendering, place: int, config: PhantomConfig, faults: Sequence[Fault], source: str,
+    statements: list[Statement] | None = None,
+) -> Study:  # fmt: skip
+    """Return the study of any scene, at a place of a rendering, with the scene's own report or the given one."""
+    told = write_report(scene, config, scene.seed) if statements is None else statements
+    made = _made(scene, told, rendering, place)
     return _study(made, made, config, faults, source)
 
 

@@ -62,6 +62,18 @@ def changed_scene(scene: Scene, config: PhantomConfig, change: str, finding: str
     return replace(scene, lesions=lesions, exposure=exposure)
 
 
+def changeable_findings(scene: Scene, config: PhantomConfig, change: str) -> tuple[str, ...]:
+    """Return the findings of a scene that `changed_scene` can change so."""
+    found = []
+    for finding in dict.fromkeys(lesion.finding for lesion in scene.lesions):
+        try:
+            changed_scene(scene, config, change, finding)
+        except InputError:
+            continue
+        found.append(finding)
+    return tuple(found)
+
+
 def _moved(lesion: Lesion) -> Lesion:
     """Return the lesion at the same place of the other lung."""
     if lesion.form == "lobar" and lesion.region == "right mid lung zone":
@@ -101,14 +113,7 @@ class PhantomTwins:
         if change in SIGN_CHANGES:
             signs = painted_signs(self.scene, self.faults)
             return tuple(name for name, shown in signs.items() if shown != SIGN_CHANGES[change])
-        found = []
-        for finding in dict.fromkeys(lesion.finding for lesion in self.scene.lesions):
-            try:
-                changed_scene(self.scene, self.config, change, finding)
-            except InputError:
-                continue
-            found.append(finding)
-        return tuple(found)
+        return changeable_findings(self.scene, self.config, change)
 
     def make(self, study: Study, change: str, finding: str) -> Study:
         """Render the twin of ``study``; ``extra["twin"]`` says what was changed, and in what share of the pixels."""

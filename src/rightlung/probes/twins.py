@@ -78,5 +78,6 @@ def check_twins(address: str, has_twins: bool, condition: str) -> None:
     """Raise an error if a condition needs twins and the source has none."""
     if (condition.startswith(TWIN) or condition in SIGNS) and not has_twins:
         raise InputError(
-            f"the condition {condition} needs exact twins, which only the source phantom?… renders; {address} has none"
+            f"the condition {condition} needs exact twins, which only the sources phantom?… and painted:… render; "
+            f"{address} has none"
         )

@@ -315,6 +315,7 @@ Opener = Callable[[Address], Source]
 
 _openers: dict[str, str | Opener] = {
     "manifest": "rightlung.studies.manifest:ManifestSource",
+    "painted": "rightlung.painting.source:open_painted",
     "phantom": "rightlung.phantom.source:open_phantom",
     "shapes": "rightlung.phantom.shapes:ShapesSource",
     **{
@@ -390,6 +391,8 @@ def absolute_address(address: str, folder: Path | None = None) -> str:
     """
     place, mark, query = address.rpartition("?") if "?" in address else (address, "", "")
     scheme, colon, path = place.partition(":")
+    if scheme == "painted":  # the path is the address of another source
+        return f"{scheme}:{absolute_address(path, folder)}{mark}{query}"
     parts = query.split("&")
     for number, part in enumerate(parts):
         name, _, value = part.partition("=")

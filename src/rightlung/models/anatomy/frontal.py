@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from rightlung.core import Image
-from rightlung.models.anatomy.model import AnatomyModel
+from rightlung.models.anatomy.model import AnatomyModel, AnatomyReading
 from rightlung.models.registry import load
 from rightlung.studies.checks.orientation import SURE_LIKENESS, SURE_MIRROR, SURE_RESEMBLANCE, look
 from rightlung.studies.plausibility import why_implausible
@@ -58,8 +58,8 @@ class FrontalCheck:
         return self.kind in REFUSED
 
 
-def check(image: Image, view: str | None = None) -> FrontalCheck:
-    """Return what an image shows; ``view`` is that of its file's header, if known."""
+def check(image: Image, view: str | None = None, reading: AnatomyReading | None = None) -> FrontalCheck:
+    """Return what an image shows; ``view`` is that of its file's header, ``reading`` the anatomy model's, if known."""
     if view is not None and view.strip().lower().replace("_", " ") in LATERAL:
         return FrontalCheck("lateral", _SENTENCES["lateral"])
     if (reason := why_implausible(image)) is not None:
@@ -67,7 +67,7 @@ def check(image: Image, view: str | None = None) -> FrontalCheck:
     if min(image.shape) < SMALLEST:
         size = f"{image.shape[1]} x {image.shape[0]} pixels"
         return FrontalCheck("uncertain", f"{_SENTENCES['uncertain']}: it has only {size}")
-    found = evidence(image)
+    found = evidence(image, reading)
     kind = decide(found)
     if kind == "rotated":
         upside_down = found["upside down"] >= found["on its side"]
@@ -84,14 +84,14 @@ def shipped_model() -> AnatomyModel:
     return model
 
 
-def evidence(image: Image) -> dict[str, float]:
+def evidence(image: Image, reading: AnatomyReading | None = None) -> dict[str, float]:
     """Return the numbers that `decide` rests on.
 
     The probability of each position, the mean confidence in the boxes, and what the template says: its likeness,
     resemblance and log odds of a mirrored image, how much better another position fits (``turn``), and whether that is
     sure.
     """
-    (reading,) = shipped_model().read([image])
+    reading = shipped_model().read([image])[0] if reading is None else reading
     scores = [one.score for one in reading.regions.values()]
     found = {**reading.positions, "confidence": float(np.mean(scores)) if scores else 0.0}
     if (seen := look(image)) is None:

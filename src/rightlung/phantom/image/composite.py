@@ -91,16 +91,29 @@ _EFFECTS: dict[str, tuple[float, Callable[[Tensor, Tensor], Tensor]]] = {
 Effects = dict[str, list[tuple[Run, Tensor]]]  # by field, the kinds that have it and their maps (rows, size, size)
 
 
+PLEURA = 0.085
+"""Half of the width at which a visceral pleura is drawn, in centimetres."""
+
+
 def draw_lesions(
-    placed: Placed, studies: ColumnTensors, anatomy: AnatomyMaps, lungs: Tensor, clouds: Sequence[Tensor]
+    placed: Placed,
+    studies: ColumnTensors,
+    anatomy: AnatomyMaps,
+    lungs: Tensor,
+    clouds: Sequence[Tensor],
+    pleura: Tensor | None = None,
 ) -> Overlay:
-    """Draw the findings of a batch; ``lungs (n, size, size)`` is the distance inside either lung."""
+    """Draw the findings of a batch; ``lungs (n, size, size)`` is the distance inside either lung.
+
+    ``pleura (n, 1, 1)`` is the width at which a visceral pleura is drawn, instead of `PLEURA`.
+    """
     size = lungs.shape[-1]
     outline = lungs[placed.study]
     effects: Effects = {name: [] for name in _EFFECTS}
     masks = [torch.zeros((0, size, size), dtype=torch.bool, device=lungs.device)]
     for run, drawn in _draw_coarse(placed, anatomy, iter(clouds), size):
-        masks.append(_merge(effects, run, drawn, outline[run.rows]))
+        line = PLEURA if pleura is None else pleura[placed.study[run.rows]]
+        masks.append(_merge(effects, run, drawn, outline[run.rows], line))
     masks += _draw_small(effects, placed, studies, anatomy, clouds, outline)
     return Overlay(torch.cat(masks)[placed.row_of], **_combined(effects, placed, lungs.shape))
 
@@ -169,13 +182,13 @@ def _draw_small(
     return masks
 
 
-def _merge(effects: Effects, run: Run, drawn: Drawn, outline: Tensor) -> Tensor:
+def _merge(effects: Effects, run: Run, drawn: Drawn, outline: Tensor, pleura: Tensor | float = PLEURA) -> Tensor:
     """Record the effects of one kind of finding at full resolution and return their masks ``(k, size, size)``."""
     mask = drawn.extent > 0
     water = drawn.water
     if drawn.gap is not None:
         # The visceral pleura is a fraction of a millimetre thick, but tangential to the beam over centimetres.
-        line = torch.exp(-(drawn.gap / 0.085).square()) * 1.7
+        line = torch.exp(-(drawn.gap / pleura).square()) * 1.7
         water = line if water is None else water + line
     if drawn.where == "between":
         mask &= outline <= 0
