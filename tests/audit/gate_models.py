@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from rightlung.core import Grounding, Heatmap, Image, Phrase, Study
+from rightlung.core import Box, Grounding, Heatmap, Image, Phrase, Study
 from rightlung.lexicon.wordkeys import findings_about
 from rightlung.probes.twins import located
 from rightlung.studies import open_source
@@ -49,7 +49,9 @@ class Looker:
             heat += traces().get((study.id, name), np.zeros_like(alike)) & alike
         return Grounding(Heatmap(heat))
 
-    def classify(self, images: Sequence[Image], findings: Sequence[str]) -> NDArray[np.float32]:
+    def classify(
+        self, images: Sequence[Image], findings: Sequence[str], boxes: Sequence[Box] | None = None
+    ) -> NDArray[np.float32]:
         return np.array([[self._probability(image, name) for name in findings] for image in images], np.float32)
 
     def _probability(self, image: Image, name: str) -> float:
@@ -86,7 +88,9 @@ class Blind:
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
         return [Grounding(Heatmap(_blob(0.5, 0.6))) for _ in images]
 
-    def classify(self, images: Sequence[Image], findings: Sequence[str]) -> NDArray[np.float32]:
+    def classify(
+        self, images: Sequence[Image], findings: Sequence[str], boxes: Sequence[Box] | None = None
+    ) -> NDArray[np.float32]:
         return np.full((len(images), len(findings)), 0.5, np.float32)
 
 

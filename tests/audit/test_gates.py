@@ -102,14 +102,45 @@ def test_a_classifier_is_judged_by_the_finding_that_was_changed(model: str, use:
     assert [*result["tasks"]["classification"]["conditions"]] == []  # the gates' conditions are not listed again
 
 
+@pytest.mark.parametrize(
+    ("model", "task", "count", "use"),
+    [
+        ("Looker", "grounding", 20, "uses the image selectively"),
+        ("Blind", "grounding", 12, "ignores it"),
+        ("Looker", "region-classification:regions", 12, "uses the image selectively"),
+    ],
+)
+def test_boxes_of_phrases_and_findings_of_regions_have_gates(
+    model: str, task: str, count: int, use: str, tmp_path: Path
+) -> None:
+    source = ADDRESS.replace("32", str(count))
+    result = run(f"tests.audit.gate_models:{model}", source, "--task", task, "--gates", "--out", str(tmp_path))
+    task, _, part = task.partition(":")
+    measured = result["tasks"][task][part] if part else result["tasks"][task]
+    found = measured["gates"]["results"][0]
+    assert (found["use"], found["words"]) == (use, "not asked" if part else "yes" if model == "Looker" else "no")
+    assert part or found["response"]["estimate"] == pytest.approx(measured["measures"]["box_miou"]["estimate"])
+    assert part or ("location-prior" in found["effects"])
+    assert "does the model use the finding?" in (tmp_path / "audit.html").read_text().lower()
+
+
+def test_tasks_without_gates_refuse_them_in_a_sentence(tmp_path: Path) -> None:
+    options = ["--gates", "--out", str(tmp_path)]
+    for task, part in (("retrieval", "retrieval-image-to-text"), ("region-classification:regions-by-name", "")):
+        done = CliRunner().invoke(app, ["audit", "tests.audit.gate_models:Blind", ADDRESS, "--task", task, *options])
+        said = "--gates applies to grounding, detection, classification, probe, region-classification, report and"
+        assert str(done.exception).startswith(said)
+        assert str(done.exception).endswith(f"not to {part or task.replace(':', '-')}")
+
+
 def test_the_response_of_a_detector_is_its_best_box_at_the_finding() -> None:
     def row(
         number: int, condition: str, scores: list[float], matches: list[int], targets: float = 1.0
     ) -> dict[str, Any]:
         return {
-            "study": f"s{number}", "patient": f"p{number}", "condition": condition, "target": "nodule",
-            "finding_score": None, "finding_label": None, "box_scores": scores, "box_matches": matches,
-            "box_targets": targets,
+            "study": f"s{number}", "query": "image", "patient": f"p{number}", "condition": condition,
+            "target": "nodule", "finding_score": None, "finding_label": None, "box_scores": scores,
+            "box_matches": matches, "box_targets": targets,
         }  # fmt: skip
 
     rows = [row(n, "none", [0.9, 0.6], [0, 3]) for n in range(6)]  # the second overlaps the finding

@@ -186,7 +186,11 @@ def test_tasks_are_measured_on_a_source_that_has_the_targets(call: Run, tmp_path
     [
         (["--task", "detect"], "detect"),
         (["--task", "detection", "--boxes", "nms=7"], "the setting of boxes must be merge, none, or nms=IOU"),
-        (["--boxes", "merge"], "--boxes applies to --task"),
+        (["--boxes", "merge"], "--boxes applies to --task grounding or --task detection only"),
+        (["--tune", SOURCE], "--tune applies to --task only: also give that, or leave --tune out"),
+        (["--probe", "logistic"], "--probe applies to --task probe only"),
+        (["--missing-labels", "negative"], "--missing-labels applies to --task classification or --task probe only"),
+        (["--task", "report", "--missing-labels", "negative"], "--missing-labels applies to --task classification"),
         (["--task", "detection", "--prior-source", SOURCE], "--prior-source does not apply to --task"),
         (["--task", "report"], "task report: Gloria has no method report"),
     ],

@@ -1,7 +1,7 @@
-"""Gates of findings in images: the probabilities of a classifier, or the scores of a detector's boxes.
+"""Gates of findings in images or regions: the probabilities of a classifier, or the scores of a detector's boxes.
 
-An instance is a finding that an image shows. Twins and occlusions change one finding of each image, and only the answer
-about that finding counts there.
+An instance is a finding that an image or a region shows. Twins and occlusions change one finding of each image, and
+only answers about that finding count there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COLUMNS = {
 """The columns that answers are made of, by the first of them; every table has the last."""
 _TITLES = {
     "finding_score": (
-        "probability of the finding in images that show it", "absolute difference of the probability",
+        "probability of the finding in images or regions that show it", "absolute difference of the probability",
     ),
     "box_scores": (
         "highest score of a box of the finding that overlaps it (IoU of 0.1 or more), 0 without such a box",
@@ -58,25 +58,25 @@ def finding_gates(
     kind = next((name for name in _COLUMNS if name in table.column_names), None)
     if kind is None or not have_gates(conditions):
         return None
-    answers: dict[str, dict[tuple[str, str], tuple[float, float]]] = {name: {} for name in (PLAIN, *conditions)}
-    patients: dict[tuple[str, str], str] = {}
-    for row in table.select(["study", "patient", "condition", "target", *_COLUMNS[kind]]).to_pylist():
-        key = row["study"], row["target"]
+    answers: dict[str, dict[tuple[str, str, str], tuple[float, float]]] = {name: {} for name in (PLAIN, *conditions)}
+    patients: dict[tuple[str, str, str], str] = {}
+    for row in table.select(["study", "query", "patient", "condition", "target", *_COLUMNS[kind]]).to_pylist():
+        key = row["study"], row["query"], row["target"]
         if row["condition"] in answers and (answer := _answer(row)) is not None:
             answers[row["condition"]][key] = answer
             patients[key] = row["patient"] or f"study {row['study']}"
     if not (keys := [*patients]):
         return None
-    drawn = _drawn_findings(source, conditions, {study for study, _ in keys})
+    drawn = _drawn_findings(source, conditions, {study for study, *_ in keys})
     values = {}
     for name, found in answers.items():
         subjects = drawn.get(name)
-        used = [key in found and (subjects is None or subjects.get(key[0]) == key[1]) for key in keys]
+        used = [key in found and (subjects is None or subjects.get(key[0]) == key[2]) for key in keys]
         values[name] = np.array([found[key] if there else (np.nan,) * 2 for key, there in zip(keys, used, strict=True)])
     responses = {name: one[:, 0] for name, one in values.items()}
     changes = {name: abs(values[name] - values[PLAIN]).max(axis=1) for name in conditions}
     estimator = Estimator([patients[key] for key in keys], settings)
-    members = members_of(~np.isnan(responses[PLAIN]), [(finding,) for _, finding in keys])
+    members = members_of(~np.isnan(responses[PLAIN]), [(finding,) for *_, finding in keys])
     reasons = reasons_not_asked(source, with_words=False) | {**(left_out or {})}
     return Gates(
         judged(estimator, members, responses, changes), *_TITLES[kind], without_answers(conditions, reasons),

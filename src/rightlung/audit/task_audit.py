@@ -18,16 +18,13 @@ from rightlung.audit.task_measure import measure_part
 from rightlung.audit.task_page import make_task_page
 from rightlung.audit.task_results import PartResult
 from rightlung.audit.task_run import CROSS_VALIDATE, TaskRun
-from rightlung.audit.tasks import TaskPart, parts_of
+from rightlung.audit.tasks import TASKS, TaskPart, parts_of
 from rightlung.core import InputError, OutputError
 from rightlung.core.files import folder_lock
 from rightlung.measuring import write_instances
 from rightlung.pages.write import write_page
 from rightlung.predictions import Predictions
 from rightlung.studies import Source, open_source
-
-WITH_GATES = ("classification", "probe", "detection", "report")
-"""Tasks that have gates."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +105,9 @@ def _check(run: TaskRun, parts: Sequence[TaskPart]) -> None:
         raise InputError("--pool applies to --task retrieval only: also give that task")
     if run.pool is not None and isinstance(run.what, Predictions):
         raise InputError("--pool needs a model that embeds the pool's reports, not predictions")
-    for task in dict.fromkeys(part.task for part in parts) if run.gates else ():
-        if task not in WITH_GATES:
-            raise InputError(f"--gates applies to {', '.join(WITH_GATES)} and heatmaps (without --task), not to {task}")
+    if run.gates and (without := [part for part in parts if not part.has_gates]):
+        tasks = ", ".join(dict.fromkeys(part.task for part in parts_of(TASKS) if part.has_gates))
+        raise InputError(f"--gates applies to {tasks} and heatmaps (without --task), not to {without[0].slug}")
 
 
 def _baselines(parts: Iterable[TaskPart]) -> dict[str, dict[str, str]]:

@@ -9,6 +9,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rightlung.audit.box_gates import box_gates
 from rightlung.audit.finding_gates import finding_gates
 from rightlung.audit.gates import gate_conditions
 from rightlung.audit.index_answers import IndexAnswers
@@ -81,7 +82,8 @@ def measure_part(run: TaskRun, part: TaskPart, known: Known) -> PartResult | Non
         protocol = replace(protocol, labels=f"{protocol.labels}; without {', '.join(unknown)}")
     run.progress(f"computing intervals: {part.title.lower()}", 0, 1)
     boxes = {} if tuned is None else tuned.as_json()
-    uses = finding_gates(table, run.settings, run.source, not_asked) if part.query == "image" else None
+    judge = box_gates if part.method == "ground" else finding_gates
+    uses = judge(table, run.settings, run.source, not_asked) if part.has_gates else None
     without_gates = pc.invert(pc.is_in(table["condition"], pa.array({*gates} - {*run.conditions}, pa.string())))
     result = part_result(part, protocol, table.filter(without_gates), known.asked.classes, boxes, run.settings)
     cases = TaskCases(part, run.source, known.asked, (tuned or Tuned([BoxSettings()])).of)
@@ -114,11 +116,11 @@ def _protocol(
 
 def _gate_conditions(run: TaskRun, part: TaskPart) -> tuple[list[str], dict[str, str]]:
     """Return the conditions that the gates add, and why others are left out."""
-    if run.gates and part.method == "report":
+    if not run.gates:
+        return [], {}
+    if part.method == "report":
         return report_gate_conditions(run.what), {}
-    if run.gates and part.query == "image" and part.method in ("classify", "detect"):
-        return gate_conditions(run.what, run.source, with_words=False)
-    return [], {}
+    return gate_conditions(run.what, run.source, with_words=part.method == "ground")
 
 
 def gates_of_reports(run: TaskRun, known: Known, predictions: Predictions, protocol: Protocol) -> list[ReportGate]:

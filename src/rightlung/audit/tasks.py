@@ -77,6 +77,11 @@ class TaskPart:
         """Whether predicted boxes are measured."""
         return self.method in ("ground", "detect")
 
+    @property
+    def has_gates(self) -> bool:
+        """Whether gates apply: to regions asked about by name they do not, as no probe knows a finding in the name."""
+        return self.boxes or self.method == "report" or (self.method == "classify" and self.query != "region-names")
+
 
 _RC, _RE = find_protocol("chex-rc"), find_protocol("chex-re")
 _ONE_OF = (

@@ -13,6 +13,7 @@ from rightlung.audit.batteries import BATTERIES, battery_report_conditions, cond
 from rightlung.audit.gates import gate_conditions
 from rightlung.audit.report_gates import dependence_sentence
 from rightlung.audit.task_page import pool_sentence, task_rows, verdict_of
+from rightlung.audit.tasks import ALIASES, TASKS
 from rightlung.cli.output import finish, say, say_problems, say_table
 from rightlung.cli.predict import CONDITIONS, ask_model, load_model
 from rightlung.core import InputError
@@ -27,12 +28,15 @@ from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.groups import HEADLINE, Breakdown
 from rightlung.studies import open_source
 
-_ONLY_WITH_TASK = {
-    "--pool": "applies to --task retrieval only: also give that task",
-    "--train": "applies to --task probe only: also give that task",
-    "--boxes": "applies to --task grounding and --task detection only: also give a task",
-    "--tune": "applies to --task grounding and --task detection only: also give a task",
+_TASKS_OF: Mapping[str, tuple[str, ...]] = {
+    "--pool": ("retrieval",),
+    "--train": ("probe",),
+    "--probe": ("probe",),
+    "--missing-labels": ("classification", "probe"),
+    "--boxes": ("grounding", "detection"),
+    "--tune": TASKS,  # image-blind baselines are fitted on it, too
 }
+"""The tasks that options apply to."""
 _NOT_WITH_TASK = {
     "--battery": "applies to the audit of heatmaps only, not to --task",
     "--prior-source": "does not apply to --task: baselines are fitted on --tune or other patients",
@@ -130,17 +134,23 @@ def choose_map(what: str, kind: str | None) -> str:
     return with_map(what, kind)
 
 
-def check_options(task: bool, given: Mapping[str, object]) -> None:
-    """Raise an error for options that only tasks have, or that tasks do not have."""
-    for option, why in (_NOT_WITH_TASK if task else _ONLY_WITH_TASK).items():
-        if given[option] not in (None, []):
-            raise InputError(f"{option} {why}")
+def check_options(tasks: Sequence[str], given: Mapping[str, object]) -> None:
+    """Raise an error for options that would be ignored, because they apply to other tasks, or not to tasks."""
+    named = {ALIASES.get(name, name) for name in (one.partition(":")[0] for one in tasks)}
+    for option in (name for name, value in given.items() if value not in (None, [])):
+        if tasks and option in _NOT_WITH_TASK:
+            raise InputError(f"{option} {_NOT_WITH_TASK[option]}")
+        needed = _TASKS_OF.get(option, TASKS)
+        if option in _TASKS_OF and named.isdisjoint(needed) and named.issubset(TASKS):  # unknown tasks are errors later
+            which = "--task" if needed == TASKS else " or ".join(f"--task {name}" for name in needed)
+            raise InputError(f"{option} applies to {which} only: also give that, or leave {option} out")
 
 
-def run_tasks(asked: Asked, tasks: list[str], boxes: str | None, probe: str, **options: Any) -> None:
-    """Audit tasks of a model, or of a predictions file; ``options`` are further fields of `TaskRun`."""
+def run_tasks(asked: Asked, tasks: list[str], boxes: str | None, probe: str | None, **options: Any) -> None:
+    """Audit tasks of a model, or of a predictions file; ``options`` are further fields of `TaskRun` (None: default)."""
+    options = {name: value for name, value in options.items() if value is not None}
     options |= {"boxes": None if boxes is None else BoxSettings.parse(boxes), "settings": asked.settings}
-    options |= {"probe": ProbeSettings(probe)}  # type: ignore[arg-type]
+    options |= {} if probe is None else {"probe": ProbeSettings(probe)}  # type: ignore[arg-type]
     with ProgressBars(say) as tell:
         what: Any = asked.predictions()
         if what is None:

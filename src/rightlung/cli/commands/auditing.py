@@ -41,10 +41,10 @@ POOL_HELP = (
     "With --task retrieval: source whose reports are candidates, too, and whose other patients' reports give the "
     "frequency prior. Default: the reports of SOURCE alone."
 )
-PROBE_HELP = "With --task probe: logistic (regression to convergence) or five-epochs (eCLIP's protocol)."
+PROBE_HELP = "With --task probe: logistic (regression to convergence; the default) or five-epochs (eCLIP's protocol)."
 MISSING_HELP = (
     "With --task classification or probe: whether a finding that an image's labels lack is unknown or, if other images "
-    "have it, negative."
+    "have it, negative. Default: unknown."
 )
 BATTERY_HELP = (
     "Battery of changes with a known right effect (repeatable): negation, laterality, severity, synonyms, "
@@ -81,8 +81,8 @@ def audit(
     tune: Annotated[str | None, opt(TUNE_HELP, "SOURCE|cross-validate")] = None,
     train: Annotated[str | None, opt(TRAIN_HELP, "SOURCE")] = None,
     pool: Annotated[str | None, opt(POOL_HELP, "SOURCE")] = None,
-    probe: Annotated[str, opt(PROBE_HELP, "PROTOCOL")] = "logistic",
-    missing_labels: Annotated[str, opt(MISSING_HELP, "unknown|negative")] = "unknown",
+    probe: Annotated[str | None, opt(PROBE_HELP, "PROTOCOL")] = None,
+    missing_labels: Annotated[str | None, opt(MISSING_HELP, "unknown|negative")] = None,
     prior_source: Annotated[str | None, opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
     condition: Probes = None,
     battery: Annotated[Texts, opt(BATTERY_HELP, "NAME")] = None,
@@ -115,8 +115,16 @@ def audit(
         return
     if what is None:
         raise InputError("give a model and a source, or a predictions file; without them there is --self-test")
-    given = {"--boxes": boxes, "--tune": tune, "--train": train, "--pool": pool, "--battery": battery}
-    check_options(bool(task), given | {"--prior-source": prior_source, "--jobs": jobs, "--ray": ray})
+    given: dict[str, object] = {
+        "--boxes": boxes,
+        "--tune": tune,
+        "--train": train,
+        "--pool": pool,
+        "--battery": battery,
+        "--probe": probe,
+    }
+    given |= {"--missing-labels": missing_labels, "--prior-source": prior_source, "--jobs": jobs, "--ray": ray}
+    check_options(task or [], given)
     settings = BootstrapSettings(resamples or (250 if task else 10_000), level, seed)
     asked = Asked(
         choose_map(what, map), source, out, settings, condition or [], gates, device, batch_size, overwrite, json
