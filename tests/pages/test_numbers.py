@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from rightlung.core.files import plain
-from rightlung.pages.content import Cell, Column, Page, Section, Table, slugs
+from rightlung.pages.content import ONLY_INTERVAL, ONLY_INTERVAL_NOTE, Cell, Column, Page, Section, Table, slugs
 from rightlung.pages.html import render_html
 from rightlung.pages.markdown import render_markdown
-from rightlung.pages.numbers import estimate_cell, number, percent, span, verdict
+from rightlung.pages.numbers import estimate_cell, number, outcome, percent, span, verdict, why
 from rightlung.results.estimate import Comparison, Estimate
 from tests.pages.samples import MODEL, page
 
@@ -39,9 +39,20 @@ def test_estimates_and_differences_are_always_given_with_their_interval() -> Non
     assert percent(Estimate(0.5)) == "50 %"
     assert verdict(Comparison(0.2, 0.1, 0.3, shown=True)) == "+0.20 (0.10 to 0.30)"
     assert verdict(Comparison(0.2, -0.1, 0.3, patients=40)) == "+0.20 (−0.10 to 0.30): no difference shown"
+    corrected = Comparison(0.2, 0.1, 0.3, p=0.02, p_adjusted=0.06, patients=40)
+    assert verdict(corrected) == (
+        "+0.20 (0.10 to 0.30): no difference shown, although the interval excludes zero: with the other comparisons "
+        "taken into account, p = 0.060"
+    )
+    assert why(Comparison(0.2, 0.1, 0.3, p=0.07)).endswith("excludes zero: the sign-flip test gives p = 0.070")
     few = Comparison(0.2, 0.1, 0.3, patients=3, smallest_p=0.25)
     assert verdict(few) == "+0.20 (0.10 to 0.30; only 3 patients): too few patients to tell"
     assert verdict(None) == verdict(Comparison(math.nan)) == "–"
+    assert [outcome(one) for one in (corrected, few, None)] == [f"no difference shown {ONLY_INTERVAL}",
+        "too few patients to tell", "–"]  # fmt: skip
+    marked = Table("t", "T", "", [Column("outcome", "text")], [[Cell(outcome(corrected))]])
+    assert marked.footnotes == [ONLY_INTERVAL_NOTE]
+    assert Table("t", "T", "", [Column("outcome", "text")], [[Cell(outcome(few))]]).footnotes == []
     cell = estimate_cell(MODEL, 100, 1, signed=True, strong=True)
     assert (cell.text, cell.detail, cell.strong) == ("+50.0", "+25.0 to +75.0", True)
     assert cell.value == {"estimate": 0.5, "low": 0.25, "high": 0.75, "phrases": 120, "patients": 40}

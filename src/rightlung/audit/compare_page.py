@@ -6,9 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rightlung.measuring import find_measure
-from rightlung.pages.content import FEW, FEW_NOTE, Cell, Column, Figure, MarkedSentence, Page, Section, Table
+from rightlung.pages.content import (
+    FEW,
+    FEW_NOTE,
+    ONLY_INTERVAL,
+    Cell,
+    Column,
+    Figure,
+    MarkedSentence,
+    Page,
+    Section,
+    Table,
+)
 from rightlung.pages.figures import IntervalPanel, panel_figure
-from rightlung.pages.numbers import span
+from rightlung.pages.numbers import outcome, span, why
 from rightlung.pages.protocols import protocol_section
 from rightlung.results.paired import ALL, ComparedPart, Pair
 from rightlung.scoring.statistics import FEW_CLUSTERS
@@ -55,7 +66,7 @@ def verdicts(part: ComparedPart, main: Sequence[str]) -> list[MarkedSentence]:
 
 def _verdict(part: ComparedPart, name: str, pair: Pair) -> MarkedSentence:
     title, difference = find_measure(name).title, pair.difference
-    outcome = outcome_of(name, pair)
+    said = outcome_of(name, pair).removesuffix(f" {ONLY_INTERVAL}") + why(difference)
     mark: Any = {"difference shown": "yes", "no difference shown": "unclear"}.get(difference.verdict, "not tested")
     shown = [one.group for one in part.pairs[name] if one.group != ALL and one.difference.shown
              and (one.first, one.second) == (pair.first, pair.second)]  # fmt: skip
@@ -69,14 +80,14 @@ def _verdict(part: ComparedPart, name: str, pair: Pair) -> MarkedSentence:
         f"{span(difference, 3, signed=True)}; {difference.n:,} instances of {difference.patients:,} patients."
         + by_finding
     )
-    return MarkedSentence(mark, f"{part.title}, {title}{models}: {outcome}.", detail)
+    return MarkedSentence(mark, f"{part.title}, {title}{models}: {said}.", detail)
 
 
 def outcome_of(name: str, pair: Pair) -> str:
     """Return which model is better, or why that is not shown."""
     difference = pair.difference
     if not difference.shown:
-        return difference.verdict if difference.has_interval else f"not tested ({difference.reason or 'undefined'})"
+        return outcome(difference) if difference.has_interval else f"not tested ({difference.reason or 'undefined'})"
     higher = difference.value > 0
     return f"{pair.first if higher == (find_measure(name).better == 'higher') else pair.second} is better"
 

@@ -9,7 +9,7 @@ from rightlung.audit.summary import details, left_out_note, verdicts
 from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import FEW, FEW_NOTE, Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
-from rightlung.pages.numbers import span
+from rightlung.pages.numbers import outcome, span
 from rightlung.pages.protocols import protocol_facts
 from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.groups import HEADLINE, Breakdown, ConditionChanges, GroupResult, PriorComparison
@@ -121,9 +121,7 @@ def _measure_cell(name: str) -> Cell:
 
 
 def _difference_cells(difference: Comparison | None) -> list[Cell]:
-    there = difference is not None and difference.defined
-    outcome = difference.verdict if difference is not None and there else "–"
-    return [Cell(span(difference, signed=True, brief=True)), Cell(outcome)]
+    return [Cell(span(difference, signed=True, brief=True)), Cell(outcome(difference))]
 
 
 def _compared_columns(first: str) -> list[Column]:

@@ -17,7 +17,7 @@ import numpy as np
 from rightlung.core.files import plain_fields
 from rightlung.measuring import PhraseTargets, Targets, find_measure
 from rightlung.pages.content import Cell, Column, Table
-from rightlung.pages.numbers import span
+from rightlung.pages.numbers import outcome, span
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Estimator, Floats
 from rightlung.results.groups import FEW_PATIENTS
@@ -138,10 +138,9 @@ def subgroup_tables(found: Sequence[Subgroup]) -> list[Table]:
         rows = []
         for one in found:
             difference = one.differences.get(measure)
-            outcome = "–" if difference is None or one.few or not difference.defined else difference.verdict
             numbers = (f"{one.phrases:,}", f"{one.patients:,}", span(one.values[measure], brief=True))
-            texts = (ATTRIBUTES[one.attribute], one.name, *numbers, span(difference, signed=True, brief=True), outcome)
-            rows.append([Cell(text) for text in texts])
+            texts = (ATTRIBUTES[one.attribute], one.name, *numbers, span(difference, signed=True, brief=True))
+            rows.append([Cell(text) for text in (*texts, outcome(None if one.few else difference))])
         header = [*columns, Column(titles[measure]), Column("minus all others"), Column("outcome", "text")]
         caption = (
             "Differences from all other patients, with Holm's correction for all rows; groups of fewer than "

@@ -8,6 +8,7 @@ from rightlung.audit.compare import CompareResult, compare, main_measures
 from rightlung.audit.compare_page import pair_rows, verdicts
 from rightlung.cli.output import finish, say, say_problems, say_table
 from rightlung.core.progress import ProgressBars
+from rightlung.pages.content import ONLY_INTERVAL, ONLY_INTERVAL_NOTE
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.paired import ALL
 
@@ -30,7 +31,10 @@ def say_comparison(done: CompareResult, measures: list[str]) -> None:
         main = [name for name in main_measures(part.protocol, measures) if name in part.pairs]
         counts = f"{part.instances:,} instances of {part.patients:,} patients"
         say(f"\n{part.title}: {counts} (protocol {part.protocol.hash})\n")
-        say_table(*pair_rows(part, main or list(part.pairs), ALL, "measure"), words=["models", "outcome"])
+        header, rows = pair_rows(part, main or list(part.pairs), ALL, "measure")
+        say_table(header, rows, words=["models", "outcome"])
+        if any(row[-1].endswith(ONLY_INTERVAL) for row in rows):
+            say(ONLY_INTERVAL_NOTE)
         for one in verdicts(part, main):
             say(f"- {one.text}")
         for note in part.notes:

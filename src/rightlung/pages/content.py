@@ -25,6 +25,15 @@ FEW = "†"
 
 FEW_NOTE = f"{FEW} Fewer than {FEW_CLUSTERS} patients: the interval is too narrow to rely on."
 
+ONLY_INTERVAL = "‡"
+"""Marks "no difference shown" beside an interval that excludes zero; the table then explains it."""
+
+ONLY_INTERVAL_NOTE = (
+    f"{ONLY_INTERVAL} The interval excludes zero, and yet no difference is shown, because the test is not significant: "
+    "of several comparisons, some intervals exclude zero by chance, and the test allows for all of them (Holm's "
+    "correction)."
+)
+
 FACTS_TITLE = "Source and settings"
 """Heading of the list of facts at the end of a page."""
 
@@ -84,9 +93,10 @@ class Table:
 
     @property
     def footnotes(self) -> list[str]:
-        """The notes, and the meaning of the mark for few patients where a cell has it."""
-        marked = any(FEW in (cell.detail or cell.text) for row in self.rows for cell in row)
-        return [*self.notes, *([FEW_NOTE] if marked else [])]
+        """The notes, and the meaning of the marks that cells have."""
+        said = " ".join(cell.detail or cell.text for row in self.rows for cell in row)
+        marks = {FEW: FEW_NOTE, ONLY_INTERVAL: ONLY_INTERVAL_NOTE}
+        return [*self.notes, *(note for mark, note in marks.items() if mark in said)]
 
     def as_json(self) -> dict[str, Any]:
         """Return the table as JSON values."""

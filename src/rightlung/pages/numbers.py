@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rightlung.pages.content import FEW, Cell
+from rightlung.pages.content import FEW, ONLY_INTERVAL, Cell
 from rightlung.results.estimate import Comparison, Estimate
 
 NONE = "–"
@@ -68,7 +68,28 @@ def verdict(comparison: Comparison | None, digits: int = 2) -> str:
     """Return the difference with its interval and, unless a difference is shown, the outcome in words."""
     text = span(comparison, digits, signed=True)
     undecided = comparison is not None and comparison.defined and not comparison.shown
-    return f"{text}: {comparison.verdict}" if comparison is not None and undecided else text
+    return f"{text}: {comparison.verdict}{why(comparison)}" if comparison is not None and undecided else text
+
+
+def why(comparison: Comparison) -> str:
+    """Say why no difference is shown beside an interval that excludes zero; nothing otherwise.
+
+    >>> why(Comparison(0.2, 0.1, 0.3, p=0.02, p_adjusted=0.06))
+    ', although the interval excludes zero: with the other comparisons taken into account, p = 0.060'
+    """
+    if not comparison.only_interval:
+        return ""
+    p, basis = comparison.p, "the sign-flip test gives"
+    if comparison.p_adjusted is not None:
+        p, basis = comparison.p_adjusted, "with the other comparisons taken into account,"
+    return f", although the interval excludes zero: {basis} p = {p:.3f}"
+
+
+def outcome(comparison: Comparison | None) -> str:
+    """Return the outcome in words for a table, with a mark that the table explains (`Table.footnotes`)."""
+    if comparison is None or not comparison.defined:
+        return NONE
+    return f"{comparison.verdict} {ONLY_INTERVAL}" if comparison.only_interval else comparison.verdict
 
 
 def _dagger(estimate: Estimate) -> str:

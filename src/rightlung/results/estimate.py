@@ -100,6 +100,11 @@ class Comparison(Estimate):
         """The outcome in words."""
         return verdict_of(self.shown, self.smallest_p, self.level)
 
+    @property
+    def only_interval(self) -> bool:
+        """Whether no difference is shown although the interval excludes zero, because the test is not significant."""
+        return self.verdict == "no difference shown" and self.excludes(0.0)
+
     def as_json(self) -> dict[str, Any]:
         """Return the estimate as JSON values."""
         adjusted = {} if self.p_adjusted is None else {"p_adjusted": self.p_adjusted}
