@@ -65,7 +65,8 @@ def test_an_effect_is_the_mean_paired_difference_of_the_instances(looker: Path) 
 
 def test_the_page_shows_verdict_figures_twins_and_one_case(looker: Path) -> None:
     page = (looker / "audit.html").read_text()
-    for said in ("The model uses the image selectively.", "Verdict by finding", "Causal effect of a finding",
+    for said in ("The model uses the image selectively.", "the verdict about the side at the top of the page counts",
+                 "Verdict by finding", "Causal effect of a finding",
                  "equal area elsewhere covered", "The map for the same words on changed images."):  # fmt: skip
         assert said in page
     result = json.loads((looker / "audit.json").read_text())

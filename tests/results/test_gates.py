@@ -77,7 +77,7 @@ def test_a_response_that_stays_is_unstable_without_the_finding_but_not_told_by_c
     made = columns(removed=0.02, moved=0.5)
     quiet = {**made.change, "occlude-elsewhere": 0 * made.change["noise-image"]}
     covered = GateColumns("nodule", made.response, quiet)
-    assert judged(covered)[0].use == "not told by covering"
+    assert judged(covered)[0].use == "unclear from covering"
     wide = columns(removed=0.2, moved=0.5, noise=0.6)
     assert judged(GateColumns("nodule", wide.response, quiet))[0].use == "too few patients to tell"
     twin = {**made.response, "twin-removed": made.response["occlude-target"]}

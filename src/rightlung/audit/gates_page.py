@@ -10,7 +10,17 @@ from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Mark, MarkedSentence, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import estimate_cell, span
-from rightlung.results.gates import ALL, ELSEWHERE, IGNORES, NOT_ASKED, NOT_TOLD, SELECTIVE, UNSTABLE, GateResult
+from rightlung.results.gates import (
+    ALL,
+    ELSEWHERE,
+    IGNORES,
+    NOT_ASKED,
+    NOT_TOLD,
+    SELECTIVE,
+    TWO_READINGS,
+    UNSTABLE,
+    GateResult,
+)
 from rightlung.results.groups import FEW_PATIENTS
 
 GATE_TITLES: Mapping[str, str] = {
@@ -32,6 +42,10 @@ GATE_TITLES: Mapping[str, str] = {
     LOCATION_PRIOR: "image-blind location prior",
     CENTRE_PRIOR: "image-blind centre prior",
 }
+_NARROWER = (
+    "Any change of the map counts here; the verdict about the side at the top of the page counts only how often the "
+    "peak is on the finding's side."
+)
 _MARKS: Mapping[str, Mark] = {
     SELECTIVE: "yes", UNSTABLE: "no", IGNORES: "no", "yes": "yes", "no": "no", NOT_ASKED: "not tested",
 }  # fmt: skip
@@ -55,23 +69,26 @@ def gate_sections(
         f"when something else changes. Response: {gates.response}. Change: {gates.change}."
     )
     return [
-        Section(slug, first, [introduction], parts=case, verdict=gate_verdict(gates)),
+        Section(
+            slug, first, [introduction], parts=case, verdict=gate_verdict(gates, _NARROWER if slug == "gates" else "")
+        ),
         Section(f"{slug}-results", second, parts=[*gate_parts(gates, slug)]),
     ]
 
 
-def gate_verdict(gates: Gates) -> list[MarkedSentence]:
-    """Return the answers about all findings together, with the differences that they rest on."""
+def gate_verdict(gates: Gates, on_side: str = "") -> list[MarkedSentence]:
+    """Return the answers about all findings together, with what they rest on; ``on_side`` is added to the last."""
     one = gates.results[0]
     use = {SELECTIVE: "The model uses the image selectively.", UNSTABLE: "The model uses the image, but unstably.",
            IGNORES: "The model ignores the image.",
-           NOT_TOLD: "Covering does not tell whether the model uses it."}  # fmt: skip
+           NOT_TOLD: "Covering the finding does not tell whether the model uses it."}  # fmt: skip
     found = [MarkedSentence(_MARKS.get(one.use, "unclear"), use.get(one.use, f"The image: {one.use}."), _basis(one))]
     words = ("the words", one.words, ("nonsense-prompt", "random-sentence"))
     for named, answer, names in (words, ("the side that the words name", one.side, ("swap-sides",))):
         said = {"yes": f"The answer depends on {named}.", "no": f"The answer does not depend on {named}."}
         some = [f"{GATE_TITLES[name]}: change {span(one.changes[name])}" for name in names if name in one.changes]
         text, detail = said.get(answer, f"{_upper(named)}: {answer}."), f"{_upper('; '.join(some))}."
+        detail += f" {on_side}" if on_side and "swap-sides" in names else ""
         if answer != NOT_ASKED:
             found.append(MarkedSentence(_MARKS.get(answer, "unclear"), text, detail if some else ""))
     priors = [(GATE_TITLES[name], one.effects[name]) for name in PRIORS if name in one.effects]
@@ -150,9 +167,11 @@ def _verdicts(gates: Gates, shown: Sequence[GateResult], slug: str) -> Table:
     for reason in dict.fromkeys(gates.not_asked.values()):
         names = [name for name, why in gates.not_asked.items() if why == reason]
         notes.append(f"Gates not applied ({reason}): {', '.join(names)}.")
+    if any(one.use == NOT_TOLD for one in shown):
+        notes.append(f"“{_upper(NOT_TOLD)}”: {TWO_READINGS}.")
     caption = (
-        "Means with 95 % intervals (bootstrap over patients). Tests of several findings have Holm's correction. "
-        "Every verdict needs evidence for it; “too few patients to tell” means that the intervals allow several."
+        "Means with 95 % intervals (bootstrap over patients). Tests of several findings have Holm's correction: an "
+        "interval that excludes zero may not decide. “Too few patients to tell”: the intervals allow several verdicts."
     )
     return Table(f"{slug}-verdicts", "Verdict by finding", caption, columns, rows, notes)
 

@@ -29,7 +29,7 @@ from rightlung.audit.blocks import BlockAudit, rows_in_pieces, tables_of
 from rightlung.audit.checklist import checklist
 from rightlung.audit.coordinates import coordinate_mistakes
 from rightlung.audit.gallery import galleries
-from rightlung.audit.gates import map_gates
+from rightlung.audit.gates import have_gates, map_gates
 from rightlung.audit.gates_case import gate_case
 from rightlung.audit.gates_page import gate_sections
 from rightlung.audit.gathered import Gathered
@@ -297,7 +297,7 @@ def _result(
 
 
 def _next_steps(predictions: Predictions, source: Source, folder: Path) -> tuple[str, ...]:
-    return (
+    steps = (
         "# the table behind every number: one row per answer",
         shlex.join(["python", "-c", _LOOK.format(path=str(folder / "instances.parquet"))]),
         "# summarise the predictions",
@@ -305,3 +305,7 @@ def _next_steps(predictions: Predictions, source: Source, folder: Path) -> tuple
         "# look at the studies",
         shlex.join(["rightlung", "data", "show", source.address, "--sheet", str(folder / "studies.png")]),
     )
+    if predictions.model is None or have_gates(predictions.rows_by_condition):
+        return steps
+    gates = shlex.join(["rightlung", "audit", predictions.model, source.address, "--gates"])
+    return (*steps, "# ask the model whether it uses the finding (docs/gates.md)", gates)

@@ -22,6 +22,7 @@ from rightlung.measuring import BoxSettings, find_measure
 from rightlung.models.base import Reporter
 from rightlung.models.maps import with_map
 from rightlung.models.probe import ProbeSettings
+from rightlung.pages.content import ONLY_INTERVAL, ONLY_INTERVAL_NOTE
 from rightlung.pages.numbers import span, verdict
 from rightlung.predictions import Predictions, open_predictions
 from rightlung.results.estimate import BootstrapSettings
@@ -211,7 +212,9 @@ def say_audit(done: Audit) -> None:
         say(f"- {sentence}")
     if result["overall"]:
         say()
-        say_table(*main_table(done.found))
+        say_table(*(table := main_table(done.found)))
+        if ONLY_INTERVAL in str(table):
+            say(ONLY_INTERVAL_NOTE)
         say()
     for sentence in result["summary"][first:]:
         say(f"- {sentence}")
@@ -223,12 +226,14 @@ def main_table(found: Breakdown) -> tuple[list[str], list[list[str]]]:
     rows = [["the model", basis, *(span(found.overall[name].model) for name in HEADLINE)]]
     if found.overall[HEADLINE[0]].prior is not None:
         rows.append(["image-blind prior", basis, *(span(found.overall[name].prior) for name in HEADLINE)])
-        rows.append(["model − prior", basis, *(verdict(found.overall[name].difference) for name in HEADLINE)])
+        rows.append(
+            ["model − prior", basis, *(verdict(found.overall[name].difference, brief=True) for name in HEADLINE)]
+        )
     titles = {"swap-sides": "sides swapped", "exchange-image": "image exchanged"}
     for condition, changes in found.conditions.items():
         if all(name in changes.values for name in HEADLINE):
             title, after = titles.get(condition, condition), [changes.values[name].after for name in HEADLINE]
             asked = f"{after[0].n:,}"
             rows.append([title, asked, *map(span, after)])
-            rows.append([f"{title}, change", asked, *(verdict(changes.change[name]) for name in HEADLINE)])
+            rows.append([f"{title}, change", asked, *(verdict(changes.change[name], brief=True) for name in HEADLINE)])
     return ["", "phrases", *(find_measure(name).title for name in HEADLINE)], rows

@@ -64,11 +64,16 @@ def percent(estimate: Estimate | None, digits: int = 0) -> str:
     return f"{value} % ({interval(estimate, low, f'{high} %')})" if estimate.has_interval else f"{value} %"
 
 
-def verdict(comparison: Comparison | None, digits: int = 2) -> str:
-    """Return the difference with its interval and, unless a difference is shown, the outcome in words."""
+def verdict(comparison: Comparison | None, digits: int = 2, brief: bool = False) -> str:
+    """Return the difference with its interval and, unless a difference is shown, the outcome in words.
+
+    With ``brief``, for tables, a mark replaces the reason (`outcome`).
+    """
     text = span(comparison, digits, signed=True)
     undecided = comparison is not None and comparison.defined and not comparison.shown
-    return f"{text}: {comparison.verdict}{why(comparison)}" if comparison is not None and undecided else text
+    if comparison is None or not undecided:
+        return text
+    return f"{text}: {outcome(comparison) if brief else comparison.verdict + why(comparison)}"
 
 
 def why(comparison: Comparison) -> str:

@@ -20,16 +20,22 @@ from rightlung.results.estimator import Deferred, Estimator, Floats
 from rightlung.results.groups import FEW_PATIENTS
 
 Use = Literal[
-    "uses the image selectively", "uses it unstably", "ignores it", "not told by covering", "too few patients to tell",
+    "uses the image selectively", "uses it unstably", "ignores it", "unclear from covering", "too few patients to tell",
     "not asked",
 ]  # fmt: skip
 Dependence = Literal["yes", "no", "too few patients to tell", "not asked"]
 SELECTIVE: Final = "uses the image selectively"
 UNSTABLE: Final = "uses it unstably"
 IGNORES: Final = "ignores it"
-NOT_TOLD: Final = "not told by covering"
+NOT_TOLD: Final = "unclear from covering"
 TOO_FEW: Final = "too few patients to tell"
 NOT_ASKED: Final = "not asked"
+
+TWO_READINGS = (
+    "with the finding covered, the response stays: either the model does not use the finding, or the cover looks like "
+    "the finding to it; only the same image without the finding (an exact twin) can tell"
+)
+"""What ``unclear from covering`` means."""
 
 ALL = "all findings"
 """Name of the summary of all findings (`judge`)."""
@@ -194,7 +200,7 @@ def _use(one: GateResult, removal: str | None, relevant: float) -> tuple[Use, st
     if ELSEWHERE in moving and ELSEWHERE in one.contrasts and one.contrasts[ELSEWHERE].high < 0:
         return UNSTABLE, "covering a place elsewhere changes the answer at least half as much as covering the finding"
     if moving and small:
-        return NOT_TOLD, "the response stays with the finding covered; a cover can look like one, only a twin can tell"
+        return NOT_TOLD, TWO_READINGS
     return TOO_FEW, "the intervals allow more than one verdict"
 
 
