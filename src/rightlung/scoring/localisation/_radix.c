@@ -17,6 +17,7 @@ typedef struct {
     double precision; /* precision at each positive's score, added up */
 } Curve;
 
+#define TRIED 256 /* runs at the beginning whose length tells whether to look for more */
 #define ITSELF(RECORD) (RECORD)
 #define KEY_OF_RUN(RECORD) ((RECORD).key)
 
@@ -51,12 +52,12 @@ typedef struct {
     } NAME##_run;                                                                                                      \
     DEFINE_SORT(NAME##_sort, KEY, ITSELF, PASSES)                                                                      \
     DEFINE_SORT(NAME##_sort_runs, NAME##_run, KEY_OF_RUN, PASSES)                                                      \
-    /* Write the runs of equal keys to `runs`; return their number, 0 if there are more than `most`. */                \
+    /* Write the runs of equal keys to `runs`; return their number, 0 if they are short or more than `most`. */        \
     static int64_t NAME##_find_runs(const KEY *keys, int64_t count, NAME##_run *runs, int64_t most) {                  \
         int64_t found = 0, begin = 0;                                                                                  \
         for (int64_t i = 1; i <= count; i++)                                                                           \
             if (i == count || keys[i] != keys[i - 1]) {                                                                \
-                if (found == most) return 0;                                                                           \
+                if (found == most || (found == TRIED && i < 2 * TRIED)) return 0;                                      \
                 runs[found++] = (NAME##_run){keys[begin], (uint32_t)(i - begin)};                                      \
                 begin = i;                                                                                             \
             }                                                                                                          \

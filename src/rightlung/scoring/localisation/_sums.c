@@ -67,7 +67,7 @@ INLINE double total(Doubles lanes) {
                 there[lane] = 1;                                                                                       \
             }                                                                                                          \
         const Doubles inside = __builtin_convertvector(label, Doubles);                                                \
-        const Doubles outside = __builtin_convertvector(there, Doubles) - inside;                                       \
+        const Doubles outside = __builtin_convertvector(there, Doubles) - inside;                                      \
         return (Pixels){__builtin_convertvector(score, Doubles), inside, outside};                                     \
     }                                                                                                                  \
     EVERY_PROCESSOR void NAME(const FLOAT *scores, const uint8_t *labels, int64_t count, double highest, Sums *sums) { \
@@ -83,7 +83,7 @@ INLINE double total(Doubles lanes) {
         }                                                                                                              \
         *sums = (Sums){total(mass), total(inside), total(outside), total(logarithms), 0, 0, 0, 0};                     \
         FLOAT example[2] = {0, 0}; /* a score outside, and one inside */                                               \
-        int64_t positives = 0, uneven[2] = {0, 0};                                                                     \
+        uint32_t positives = 0, peaks = 0, hits = 0, uneven_inside = 0, uneven_outside = 0;                            \
         for (int64_t i = 0; i < count; i++) positives += labels[i];                                                    \
         for (int side = 0; side < 2; side++)                                                                           \
             for (int64_t i = 0; i < count; i++)                                                                        \
@@ -92,12 +92,15 @@ INLINE double total(Doubles lanes) {
                     break;                                                                                             \
                 }                                                                                                      \
         for (int64_t i = 0; i < count; i++) {                                                                          \
-            sums->peaks += scores[i] == (FLOAT)highest;                                                                \
-            sums->hits += (scores[i] == (FLOAT)highest) & labels[i];                                                   \
-            uneven[0] += (scores[i] != example[0]) & !labels[i];                                                       \
-            uneven[1] += (scores[i] != example[1]) & labels[i];                                                        \
+            const uint32_t inside_here = labels[i], peak = scores[i] == (FLOAT)highest;                                \
+            peaks += peak;                                                                                             \
+            hits += peak & inside_here;                                                                                \
+            uneven_outside += (scores[i] != example[0]) & !inside_here;                                                \
+            uneven_inside += (scores[i] != example[1]) & inside_here;                                                  \
         }                                                                                                              \
-        const double pixels_inside = positives, pixels_outside = count - positives;                                    \
+        sums->peaks = peaks;                                                                                           \
+        sums->hits = hits;                                                                                             \
+        const double pixels_inside = positives, pixels_outside = count - pixels_inside;                                \
         const double mean_inside = positives ? sums->inside / pixels_inside : 0;                                       \
         const double mean_outside = positives < count ? sums->outside / pixels_outside : 0;                            \
         Doubles squares_inside = {0}, squares_outside = {0};                                                           \
@@ -107,8 +110,8 @@ INLINE double total(Doubles lanes) {
             squares_inside += (x - mean_inside) * (x - mean_inside) * some.inside;                                     \
             squares_outside += (x - mean_outside) * (x - mean_outside) * some.outside;                                 \
         }                                                                                                              \
-        if (uneven[1]) sums->variance_inside = total(squares_inside) / pixels_inside;                                  \
-        if (uneven[0]) sums->variance_outside = total(squares_outside) / pixels_outside;                               \
+        if (uneven_inside) sums->variance_inside = total(squares_inside) / pixels_inside;                              \
+        if (uneven_outside) sums->variance_outside = total(squares_outside) / pixels_outside;                          \
     }
 
 DEFINE_SUMS(sums32, float, Floats)
