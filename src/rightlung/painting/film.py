@@ -22,12 +22,12 @@ _CEILING = 0.985  # grey values approach white, which would be infinite
 _SPEEDS = (0.12, 1.1)  # limits of the film's speed; the phantom's is 0.58
 _SPEED = 0.5  # of films without contrast between lungs and heart
 _BLACK = 0.02
-_VESSEL = 0.45  # half of the widest vessel that is told from a rib, in centimetres
+_VESSEL = 0.25  # half of the widest vessel that is told from a rib, in centimetres
 _SHARP, _BLURS = 2.6, 0.45  # pixels of the steepest edges on a sharp film; the largest share of `soft_blur`
 _MOST_BLURS = 6
 _WHITER, _SHOULDER = 0.1, 0.3  # how much whiter than the heart tissue becomes, and how much of the rest is added
 _GRAIN = 0.7  # of the noise is that of photons
-_SOFT = 0.09  # centimetres: no border of tissue is sharper
+_SOFT, _HAZE = 0.09, 0.22  # centimetres: no border of tissue, or of filled lung, is sharper
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +41,7 @@ class Film:
     speed: float  # rise of the scale per neper of attenuation
     noise: float  # standard deviation of its noise on that scale
     blur: float  # how often painted maps are blurred, to be no sharper than tissue and the film
+    haze: float  # how often the borders of filled lung are blurred
     levels: int  # grey levels
 
 
@@ -75,8 +76,9 @@ def develop(grey: Tensor, lungs: Tensor, heart: Tensor, air: Tensor, pixel: floa
     contrast = bright - dark
     speed = contrast / max(_median(air[inside]), 0.1) if contrast > 0.1 else _SPEED
     speed = min(max(speed, _SPEEDS[0]), _SPEEDS[1])
-    soft = min((_SOFT / pixel) ** 2 / _BLURS, _MOST_BLURS) + _blur(log, lungs.abs() < 1.2, contrast)
-    return Film(log, _exposed(grey), bright, contrast, speed, _noise(log, inside), soft, levels)
+    soft, haze = (min((width / pixel) ** 2 / _BLURS, _MOST_BLURS) for width in (_SOFT, _HAZE))
+    soft += _blur(log, lungs.abs() < 1.2, contrast)
+    return Film(log, _exposed(grey), bright, contrast, speed, _noise(log, inside), soft, haze, levels)
 
 
 def vessels_of(film: Film, pixel: float) -> Tensor:
@@ -155,6 +157,7 @@ def apply(film: Film, effect: Effect, log: Tensor, vessels: Tensor) -> Tensor:
     """
     maps = torch.stack([effect.filled, effect.water, effect.bone, effect.markings])
     filled, water, bone, markings = blurred(maps, film.blur)
+    filled = blurred(filled.clamp_min(0.0)[None], film.haze)[0] + filled.clamp_max(0.0)
     # Along its border a lung is not where its outline is by a few millimetres; there the film knows better.
     darker = (film.bright - blurred(log[None], 4.0)[0]).clamp_min(0.0)
     air = film.speed * effect.air

@@ -5,14 +5,14 @@ The heart, the mediastinum and the domes are moved by deforming the film; everyt
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import grid_sample, pad
+from torch.nn.functional import grid_sample, interpolate, pad
 
 from rightlung.core import Image
 from rightlung.lexicon import IMAGENOME_REGIONS
@@ -35,12 +35,13 @@ from rightlung.phantom.twins import LEAST_CHANGE
 
 NOISE_STREAM = 71
 _SPINE = 2.0  # half of its width in centimetres; it stays where it is
-_WAVES = ((8, 0.3), (30, 0.09))  # cells across the square, and centimetres: how borders waver
-_SHAPES = ("cardiomegaly", "enlarged cardiomediastinum", "hiatal hernia", "low lung volumes")
+_WAVES = ((8, 0.2), (30, 0.09))  # cells across the square, and centimetres: how borders waver
+SHAPES = ("cardiomegaly", "enlarged cardiomediastinum", "hiatal hernia", "low lung volumes")
 """Findings whose outline is that of an organ."""
 _PAIRS = [wave for wave in _WAVES for _ in range(2)]
+_LUCENT = 0.14  # further share of the air that a pneumothorax adds
 _FAINT = 0.4  # of the severity of a phantom's nodule
-_LINE = 0.5  # of a pixel: the thinnest line that is drawn
+_LINE = 0.75  # of a pixel: the thinnest line that is drawn
 _LEAST_SHIFT = 0.02  # centimetres
 _FIXED = ("clavicle", "trachea", "carina", "spine", "hilar", "abdomen", "apical")
 """Words in the names of regions whose boxes are the anatomy model's own: no finding moves them far."""
@@ -155,15 +156,16 @@ def _drawn(scene: Scene) -> Scene:
 def _roughened(overlay: Overlay, batch: SceneBatch, scenes: Sequence[Scene]) -> Overlay:
     """Return the findings with borders that waver by a millimetre or two: no real nodule is a perfect ball."""
     side, studies, count = batch.size, batch.studies, len(batch.studies)
-    waves = [SmoothNoise(batch.seeds[:, place], cells, 1, side // 2) for cells, _ in _WAVES for place in range(2)]
-    noise = [waver * (reach / studies["pixel"]) for waver, (_, reach) in zip(draw_noise(waves), _PAIRS, strict=True)]
+    waves = [SmoothNoise(batch.seeds[:, place], cells, 1, cells + 1) for cells, _ in _WAVES for place in range(2)]
+    fields = [interpolate(waver[:, None], (side // 2,) * 2, mode="bicubic")[:, 0] for waver in draw_noise(waves)]
+    noise = [waver * (reach / studies["pixel"]) for waver, (_, reach) in zip(fields, _PAIRS, strict=True)]
     shift = torch.stack([noise[0] + noise[2], noise[1] + noise[3]], dim=1)  # pixels
     planes = torch.stack([overlay.keep, overlay.water, overlay.bone, overlay.markings], dim=1)
     masks = torch.split(overlay.masks, batch.lesion_counts)
     moved = [_deformed(torch.cat([planes[row], masks[row].float()]), shift[row], "bilinear") for row in range(count)]
     keep, water, bone, markings = torch.stack([one[:4] for one in moved]).unbind(1)
     changed = torch.cat([one[4:] for one in moved]) > 0.5
-    own = [lesion.finding in _SHAPES for scene in scenes for lesion in scene.lesions]
+    own = [lesion.finding in SHAPES for scene in scenes for lesion in scene.lesions]
     changed[own] = overlay.masks[own]
     return Overlay(changed, keep, water, bone, markings)
 
@@ -177,7 +179,7 @@ def _effects(
     softness = enlarge(maps.border_softness(coarse), side)
     coverage = (outline / (studies["pixel"] + softness) + 0.5).clamp_(0, 1)
     air = physics.WATER * (1 - LUNG_DENSITY) * coverage * enlarge(coarse.depth, side)
-    filled = 1 - overlay.keep * (1 - studies["density"]) / (1 - LUNG_DENSITY)
+    filled = 1 - overlay.keep * (1 - studies["density"]) / (1 - LUNG_DENSITY) - _LUCENT * _free_air(jobs, overlay)
     # Fluid also takes the place of the air behind heart and domes, so that their borders disappear in it.
     behind = tissue.hidden_air(own.studies, coarse) - tissue.hidden_air(studies, coarse)
     water = physics.WATER * (overlay.water + (1 - coverage) * enlarge(behind, side))
@@ -191,6 +193,14 @@ def _effects(
         effects.append(Effect(air[row], share * filled[row], share * water[row], share * bone[row],
                               1 + share * (markings[row] - 1), seed))  # fmt: skip
     return effects
+
+
+def _free_air(jobs: Sequence[Job], overlay: Overlay) -> Tensor:
+    """Return 1 where there is a pneumothorax (n, side, side): there the film still has the lung's own tissue."""
+    masks = torch.split(overlay.masks, [len(job.scene.lesions) for job in jobs])
+    air = [own[[one.finding == "pneumothorax" for one in job.scene.lesions]].any(0)
+           for job, own in zip(jobs, masks, strict=True)]  # fmt: skip
+    return torch.stack(air).float()
 
 
 def _displacements(own: Thorax, changed: Thorax, coarse: AnatomyMaps) -> Tensor:
@@ -220,7 +230,7 @@ def _displacements(own: Thorax, changed: Thorax, coarse: AnatomyMaps) -> Tensor:
 def _between(knots: Sequence[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
     """Interpolate values at ascending knots (place, value), constant beyond the first and the last."""
     found = knots[0][1]
-    for (begin, first), (end, second) in itertools.pairwise(knots):
+    for (begin, first), (end, second) in pairwise(knots):
         share = ((x - begin) / (end - begin).clamp_min(0.1)).clamp(0.0, 1.0)
         found = torch.where(x > begin, first + (second - first) * share, found)
     return found

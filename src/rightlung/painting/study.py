@@ -12,15 +12,15 @@ from functools import partial
 from itertools import compress
 
 import numpy as np
-from torch import Tensor
+import torch
 
-from rightlung.core import FrozenMapping, InputError, Polarity, Study
+from rightlung.core import FrozenMapping, Image, InputError, Polarity, Study
 from rightlung.core.keyed import key_number, key_uniform
 from rightlung.lexicon.findings import broader_findings, canonical_finding
 from rightlung.lexicon.labeller import read_sentence
 from rightlung.lexicon.labels import label_set
 from rightlung.painting.chest import Chest
-from rightlung.painting.render import Job, paint
+from rightlung.painting.render import SHAPES, Job, paint
 from rightlung.phantom.config import PhantomConfig
 from rightlung.phantom.render import Rendering
 from rightlung.phantom.report import Statement, write_report
@@ -36,6 +36,7 @@ NO_FINDING, DEVICES = "no finding", "support devices"
 NORMAL_LABELS = "nih-14"
 """The label set whose labels a film with the label "no finding" lacks."""
 _LEAST_VISIBLE = 6  # pixels
+_LEAST_TRACE = 1.5 / 255  # mean change of the grey values where a lesion is
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,13 @@ def make_studies(plans: Sequence[Plan]) -> list[Study]:
     scenes = [one.scene if one.role == "painted" else _bare(one.scene) for one in plans]
     renderings = paint([Job(one.film.image, one.chest, scene) for one, scene in zip(plans, scenes, strict=True)])
     for place, one in enumerate(plans):
+        if one.role == "untouched":
+            continue
         if one.role == "control":
             (blended,) = paint([Job(one.film.image, one.chest, one.scene, strength=0.0)])
             renderings[place] = replace(renderings[place], images=blended.images)
-        seen = visible_scene(scenes[place], renderings[place])
+            continue
+        seen = visible_scene(scenes[place], renderings[place], one.film.image)
         if seen != scenes[place]:
             scenes[place] = seen
             (renderings[place],) = paint([Job(one.film.image, one.chest, seen)])
@@ -133,18 +137,19 @@ def _bare(scene: Scene) -> Scene:
     return replace(scene, lesions=(), devices=())
 
 
-def visible_scene(scene: Scene, rendering: Rendering) -> Scene:
-    """Return the scene without the lesions and devices that lie outside the film."""
+def visible_scene(scene: Scene, rendering: Rendering, film: Image) -> Scene:
+    """Return the scene without the lesions and devices that lie outside the film or leave no trace on it."""
+    change = (rendering.images[0] - torch.tensor(film)).abs()
+    masks = rendering.lesion_masks[0], rendering.device_masks[0]
+    sizes, device_sizes = (part.flatten(1).sum(1) for part in masks)
+    traces = (masks[0] * change).flatten(1).sum(1) / sizes.clamp_min(1)
+    shaped = torch.tensor([lesion.finding in SHAPES for lesion in scene.lesions], dtype=torch.bool)
+    seen = (sizes >= _LEAST_VISIBLE) & ((traces >= _LEAST_TRACE) | shaped)
     return replace(
         scene,
-        lesions=tuple(compress(scene.lesions, _visible(rendering.lesion_masks[0]))),
-        devices=tuple(compress(scene.devices, _visible(rendering.device_masks[0]))),
+        lesions=tuple(compress(scene.lesions, seen.tolist())),
+        devices=tuple(compress(scene.devices, (device_sizes >= _LEAST_VISIBLE).tolist())),
     )
-
-
-def _visible(masks: Tensor) -> list[bool]:
-    seen: list[bool] = (masks.flatten(1).sum(1) >= _LEAST_VISIBLE).tolist()
-    return seen
 
 
 def _study(one: Plan, scene: Scene, rendering: Rendering) -> Study:
@@ -213,9 +218,9 @@ class PaintedTwins:
             scene = changed_scene(one.scene, one.recipe.config, change, finding)
             job = Job(one.film.image, one.chest, scene)
             changed, own = paint([job, replace(job, scene=one.scene)])
-            seen = {lesion.finding for lesion in visible_scene(scene, changed).lesions}
+            seen = {lesion.finding for lesion in visible_scene(scene, changed, one.film.image).lesions}
             if change != "removed" and finding not in seen:
-                raise InputError("it would lie outside the image")
+                raise InputError("it would lie outside the image or leave no trace on it")
         except InputError as error:
             raise InputError(f"study {study.id!r}: there is no twin with {finding} {change}: {error}") from None
         image, before = changed.images[0].numpy(), own.images[0].numpy()
