@@ -96,12 +96,12 @@ def test_labelled_boxes_of_images_have_the_map_of_detection_also_from_a_file(tmp
 
 
 def test_reports_have_clinical_scores_and_a_missing_package_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pycocoevalcap.rouge.rouge", None)
+    monkeypatch.setitem(__import__("sys").modules, "pycocoevalcap.meteor.meteor", None)
     targets = gather_targets(Described())
     said = ["Small right pleural effusion.", "Right pleural effusion.", "Cardiomegaly.", "Edema."]
     given = [Prediction(f"s{n}", "image", report=text) for n, text in enumerate(said)]
     protocol = replace(
-        find_protocol("whole"), measures=("bleu_1", "rouge_l", "micro_f1_13", "micro_f1_14", "sided_f1", "macro_mcc_13")
+        find_protocol("whole"), measures=("bleu_1", "meteor", "micro_f1_13", "micro_f1_14", "sided_f1", "macro_mcc_13")
     ).applied_to(targets)
     table = measure([Batch.of(given)], targets, protocol)
     assert estimate(table, "micro_f1_13", settings=SETTINGS).value == pytest.approx(2 * 3 / (4 + 3))
@@ -109,7 +109,7 @@ def test_reports_have_clinical_scores_and_a_missing_package_is_a_reason(monkeypa
     assert estimate(table, "sided_f1", settings=SETTINGS).value == pytest.approx(1 / 2)  # one of two sides
     assert estimate(table, "macro_mcc_13", settings=SETTINGS).value == 1.0  # effusion and cardiomegaly; no true edema
     assert estimate(table, "bleu_1", settings=SETTINGS).defined
-    assert set(table["reason"].to_pylist()) == {"ROUGE-L needs pycocoevalcap: pip install 'rightlung[language]'"}
+    assert set(table["reason"].to_pylist()) == {"METEOR needs pycocoevalcap: pip install 'rightlung[language]'"}
 
 
 def test_regions_have_auroc_weighted_by_positives_and_their_sentences() -> None:

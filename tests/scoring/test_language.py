@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from typing import Any
 
@@ -102,6 +103,19 @@ def test_cider_is_pycocoevalcaps_and_rewards_the_reference_most() -> None:
     assert cider([], []).shape == (0,)
 
 
+def test_rouge_l_and_cider_of_many_drawn_texts_are_pycocoevalcaps() -> None:
+    rouge = pytest.importorskip("pycocoevalcap.rouge.rouge").Rouge()
+    scorer = pytest.importorskip("pycocoevalcap.cider.cider").Cider()
+    chance = random.Random(3)
+    drawn = [[chance.choice("abcdefgh.") for _ in range(chance.randrange(60))] for _ in range(240)]
+    said, true = drawn[:120], [words or ["."] for words in drawn[120:]]
+    said[:4] = [[], ["unheard"], true[2], ["a"] * 5000]
+    single = [rouge.calc_score([" ".join(one)], [" ".join(other)]) for one, other in zip(said, true, strict=True)]
+    assert rouge_l(said, true).tolist() == pytest.approx(single, abs=1e-12)
+    _, each = scorer.compute_score(*({n: [" ".join(one)] for n, one in enumerate(some)} for some in (true, said)))
+    assert cider(said, true).tolist() == pytest.approx(each.tolist(), abs=1e-12)
+
+
 @pytest.mark.skipif(shutil.which("java") is None, reason="METEOR needs Java")
 def test_corpus_meteor_is_the_jars_also_for_texts_drawn_repeatedly() -> None:
     scorer = pytest.importorskip("pycocoevalcap.meteor.meteor").Meteor()
@@ -160,9 +174,9 @@ def test_without_java_meteor_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_pycocoevalcap_scores_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pycocoevalcap.rouge.rouge", None)
-    with pytest.raises(InputError, match=r"ROUGE-L needs pycocoevalcap: pip install 'rightlung\[language\]'"):
-        rouge_l(*WORDS)
+    monkeypatch.setitem(__import__("sys").modules, "pycocoevalcap.meteor.meteor", None)
+    with pytest.raises(InputError, match=r"METEOR needs pycocoevalcap: pip install 'rightlung\[language\]'"):
+        meteor_statistics(*WORDS)
 
 
 def test_sentence_bleu_2_is_that_worked_out_by_hand() -> None:

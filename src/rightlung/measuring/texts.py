@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -136,14 +137,21 @@ def chexbert_columns(answers: Sequence[str], references: Sequence[str], rule: st
     return {"chexbert_cosine": (one * other).sum(dim=1).tolist()}
 
 
+@lru_cache(maxsize=1 << 15)
+def _labelled(text: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return positive and uncertain observations and (finding, side) pairs; references and constants come often."""
+    said = observations(text)
+    labels, unsure = (tuple(name for name, one in said.items() if one == what) for what in ("positive", "uncertain"))
+    return labels, unsure, sided_findings(text)
+
+
 def label_columns(answers: Sequence[str], references: Sequence[str], rule: str) -> dict[str, list[Any]]:
     """Return positive observations, uncertain ones, and (finding, side) pairs, of which uncertain ones are negative."""
     found: dict[str, list[Any]] = {}
     for name, texts in (("called", answers), ("true", references)):
-        said = [observations(text) for text in texts]
-        for what, polarity in (("labels", "positive"), ("uncertain", "uncertain")):
-            found[f"{what}_{name}"] = [[label for label, one in some.items() if one == polarity] for some in said]
-        found[f"pairs_{name}"] = [list(sided_findings(text)) for text in texts]
+        read = [_labelled(text) for text in texts]
+        for place, what in enumerate(("labels", "uncertain", "pairs")):
+            found[f"{what}_{name}"] = [[*one[place]] for one in read]
     return found
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rightlung.measuring import find_measure
 from rightlung.measuring.measures import Measure
@@ -31,11 +32,13 @@ def estimate(
     A change uses the instances that both conditions have. Patients are resampled with all their instances.
     """
     measure = find_measure(name)
-    rows = table.select(sorted({"study", "query", "target", "condition", "patient", *measure.columns})).to_pandas()
-    parts = [rows[rows.condition == one].set_index(["study", "query", "target"]) for one in (condition, minus) if one]
+    rows = table.select(sorted({"study", "query", "target", "condition", "patient", *measure.columns}))
+    wanted = (one for one in (condition, minus) if one)
+    parts = [rows.filter(pc.equal(rows["condition"], one)).to_pandas() for one in wanted]
     if minus is not None:
+        parts = [part.set_index(["study", "query", "target"]) for part in parts]
         parts = [part[part.index.isin(other.index)] for part, other in zip(parts, parts[::-1], strict=True)]
-    parts = [part.reset_index() for part in parts]
+        parts = [part.reset_index() for part in parts]
     return _combined(parts, measure, (lambda found: found[0]) if minus is None else (lambda f: f[0] - f[1]), settings)
 
 

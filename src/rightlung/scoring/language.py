@@ -1,20 +1,22 @@
 """Scores of generated text: BLEU-1 to 4, METEOR, ROUGE-L and CIDEr, from statistics of each text.
 
-ROUGE-L, CIDEr and METEOR are those of pycocoevalcap, the code behind the published numbers; corpus BLEU and corpus
-METEOR are added up from the statistics of each text, so that a bootstrap resamples them. A number depends on how texts
+All equal pycocoevalcap, the code behind the published numbers, whose METEOR is used; corpus BLEU and corpus METEOR are
+added up from the statistics of each text, so that a bootstrap resamples them. A number depends on how texts
 become words (`TOKEN_RULES`); numbers by different rules must not be compared.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import math
 import re
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -122,12 +124,13 @@ def bleu_statistics(answer: Words, reference: Words) -> dict[str, float]:
     """Return clipped n-gram matches, totals and both lengths."""
     found = {"answer_words": float(len(answer)), "reference_words": float(len(reference))}
     for n in range(1, 5):
-        said, known = _ngrams(answer, n), _ngrams(reference, n)
+        said, known = ngrams(answer, n), ngrams(reference, n)
         found |= {f"bleu_matches_{n}": float((said & known).total()), f"bleu_total_{n}": float(said.total())}
     return found
 
 
-def _ngrams(words: Words, n: int) -> Counter[tuple[str, ...]]:
+def ngrams(words: Words, n: int) -> Counter[tuple[str, ...]]:
+    """Return the n-grams of a text with their counts."""
     return Counter(zip(*(words[i:] for i in range(n)), strict=False))
 
 
@@ -158,13 +161,13 @@ def mean_sentence_bleu(candidates: Sequence[Words], references: Sequence[Words],
     lengths = np.array([len(words) for words in references], np.float64)
     logarithms = np.zeros((len(candidates), len(references)))
     for n in range(1, order + 1):
-        known = [_ngrams(words, n) for words in references]
+        known = [ngrams(words, n) for words in references]
         place = {gram: at for at, gram in enumerate(dict.fromkeys(chain.from_iterable(known)))}
         entries = [(row, place[gram], count) for row, counts in enumerate(known) for gram, count in counts.items()]
         rows, columns, counts = zip(*entries, strict=True) if entries else ((), (), ())
         matrix = csc_matrix((counts, (rows, columns)), shape=(len(references), max(len(place), 1)), dtype=np.float64)
         for candidate, words in enumerate(candidates):
-            said = _ngrams(words, n)
+            said = ngrams(words, n)
             shared = {place[gram]: count for gram, count in said.items() if gram in place}
             matches = np.minimum(matrix[:, list(shared)].toarray(), list(shared.values())).sum(axis=1)
             with np.errstate(divide="ignore"):
@@ -180,7 +183,7 @@ def copied_share(answer: Words, sources: Sequence[Words], n: int = 4) -> float:
     >>> copied_share("the lungs are clear today".split(), ["the lungs are clear .".split()])
     0.5
     """
-    said, known = _ngrams(answer, n), set(chain.from_iterable(_ngrams(words, n) for words in sources))
+    said, known = ngrams(answer, n), set(chain.from_iterable(ngrams(words, n) for words in sources))
     return sum(count for gram, count in said.items() if gram in known) / said.total() if said else math.nan
 
 
@@ -198,22 +201,70 @@ def greedy_match(answer: FloatArray, reference: FloatArray) -> tuple[float, floa
     return precision, recall, 2 * precision * recall / (precision + recall)
 
 
+ROUGE_BETA, CIDER_SIGMA = 1.2, 6.0
+
+
 def rouge_l(answers: Sequence[Words], references: Sequence[Words]) -> FloatArray:
     """Return ROUGE-L (beta 1.2) of each text, ``(n,)``; the published number is their mean."""
-    rouge = _pycocoevalcap("ROUGE-L", "rouge.rouge", "Rouge")()
-    return np.array([rouge.calc_score(*one) for one in zip(*_as_texts(answers, references), strict=True)], np.float64)
+    found = np.zeros(len(answers))
+    for place, (answer, reference) in enumerate(zip(answers, references, strict=True)):
+        said, true = answer or ("",), reference or ("",)  # two texts without words are equal
+        shared = _longest_common(said, true)
+        precision, recall = shared / len(said), shared / len(true)
+        if shared:
+            found[place] = (1 + ROUGE_BETA**2) * precision * recall / (recall + ROUGE_BETA**2 * precision)
+    return found
+
+
+def _longest_common(one: Words, other: Words) -> int:
+    """Return the length of the longest common subsequence, a row of its table in one integer (Hyyrö 2004)."""
+    places: defaultdict[str, int] = defaultdict(int)
+    for place, word in enumerate(one):
+        places[word] |= 1 << place
+    full = row = (1 << len(one)) - 1
+    for word in other:
+        hits = row & places.get(word, 0)
+        row = ((row + hits) | (row - hits)) & full
+    return len(one) - row.bit_count()
 
 
 def cider(answers: Sequence[Words], references: Sequence[Words]) -> FloatArray:
-    """Return CIDEr of each text, ``(n,)``, 0 to 10; the published number is their mean.
+    """Return CIDEr of each text (CIDEr-D, as published numbers are), ``(n,)``, 0 to 10; their mean is published.
 
     Rare n-grams count more: their frequencies are those of all ``references``, also when a bootstrap averages some.
     """
-    scorer = _pycocoevalcap("CIDEr", "cider.cider", "Cider")()
-    if not answers:
-        return np.zeros(0)
-    said, true = (dict(enumerate(texts)) for texts in _as_texts(answers, references))
-    return np.asarray(scorer.compute_score(true, said)[1], np.float64)
+    weights, known = _weighted(tuple(map(tuple, references)))
+    most = math.log(len(references)) if references else 0.0
+    found = np.zeros(len(answers))
+    for place, (answer, reference) in enumerate(zip(answers, references, strict=True)):
+        for n, (counts, squared) in enumerate(known[place], start=1):
+            said = ngrams(answer, n)
+            lengths = squared * sum([(count * weights.get(gram, most)) ** 2 for gram, count in said.items()])
+            both = [gram for gram in said if gram in counts]
+            if lengths:
+                shared = sum([min(said[gram], counts[gram]) * counts[gram] * weights[gram] ** 2 for gram in both])
+                found[place] += shared / math.sqrt(lengths)
+        # Lengths are counted in pairs of words, as in the published code.
+        longer = max(len(answer) - 1, 0) - max(len(reference) - 1, 0)
+        found[place] *= 10 / 4 * math.exp(-(longer**2) / (2 * CIDER_SIGMA**2))
+    return found
+
+
+@lru_cache(maxsize=2)
+def _weighted(
+    references: tuple[tuple[str, ...], ...],
+) -> tuple[dict[tuple[str, ...], float], list[list[tuple[Counter[tuple[str, ...]], float]]]]:
+    """Return the weight of each n-gram of references and, of each text and n, its n-grams and their squared length.
+
+    Many answers are scored against the same references: those of a model and of each baseline.
+    """
+    counts = [[ngrams(words, n) for n in range(1, 5)] for words in references]
+    texts_with = Counter(chain.from_iterable(chain.from_iterable(counts)))
+    weights = {gram: math.log(len(references) / count) for gram, count in texts_with.items()}
+    return weights, [
+        [(some, sum([(count * weights[gram]) ** 2 for gram, count in some.items()])) for some in of_text]
+        for of_text in counts
+    ]
 
 
 def meteor_statistics(answers: Sequence[Words], references: Sequence[Words]) -> dict[str, FloatArray]:
@@ -226,32 +277,34 @@ def meteor_statistics(answers: Sequence[Words], references: Sequence[Words]) -> 
     if shutil.which("java") is None:
         raise InputError("METEOR needs Java: install a Java runtime (version 8 or newer) so that 'java' is on the PATH")
     pairs = [(said, true) for (said,), (true,) in zip(*_as_texts(answers, references), strict=True)]
+    keys = [hashlib.blake2b("\n".join(pair).encode(), digest_size=16).digest() for pair in pairs]
     if len(_KNOWN) > MOST_KNOWN:
         _KNOWN.clear()
-    missing = [pair for pair in dict.fromkeys(pairs) if pair not in _KNOWN]
+    missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in _KNOWN}
     workers = 1 if len(missing) < PAIRS_AT_ONCE else min(MOST_METEORS, usable_cores())
     try:
         with ThreadPoolExecutor(workers) as pool:
-            parts = [missing[number::workers] for number in range(workers)]
-            for some, found in zip(parts, pool.map(_asked, _meteors(make, workers), parts), strict=True):
-                _KNOWN.update(zip(some, found, strict=True))
+            parts = [[*missing.items()][number::workers] for number in range(workers)]
+            texts = [[pair for _, pair in some] for some in parts]
+            for some, found in zip(parts, pool.map(_asked, _meteors(make, workers), texts), strict=True):
+                _KNOWN.update((key, numbers) for (key, _), numbers in zip(some, found, strict=True))
     except BaseException as error:  # a question may lack its answer, which would be taken for that of the next one
         _stop_meteor()
         if isinstance(error, OSError):
             raise InputError(f"METEOR has stopped: {error}") from None
         raise
-    return _meteor_columns(np.array([_KNOWN[pair] for pair in pairs], np.float64).reshape(-1, 23))
+    return _meteor_columns(np.array([_KNOWN[key] for key in keys], np.float64).reshape(-1, 23))
 
 
 MOST_METEORS, PAIRS_AT_ONCE = 4, 2000
 """The most processes of METEOR, and from how many pairs on there is more than one."""
-MOST_KNOWN = 40_000
-_KNOWN: dict[tuple[str, str], list[float]] = {}
-"""What METEOR has counted in pairs of texts: protocols and baselines repeat many."""
+MOST_KNOWN = 200_000
+_KNOWN: dict[bytes, FloatArray] = {}
+"""What METEOR has counted in pairs of texts, by their hash: protocols and baselines repeat many."""
 _RUNNING: list[Any] = []
 
 
-def _asked(scorer: Any, pairs: Sequence[tuple[str, str]]) -> list[list[float]]:
+def _asked(scorer: Any, pairs: Sequence[tuple[str, str]]) -> list[FloatArray]:
     """Return METEOR's 23 numbers of each pair of texts."""
     found = []
     with scorer.lock:
@@ -259,7 +312,7 @@ def _asked(scorer: Any, pairs: Sequence[tuple[str, str]]) -> list[list[float]]:
             numbers = scorer._stat(said, [true]).split()
             if len(numbers) != 23:
                 raise InputError(f"METEOR gave no statistics for the text {said[:60]!r}")
-            found.append([float(one) for one in numbers])
+            found.append(np.array(numbers, np.float64))
     return found
 
 

@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import chain
 
@@ -17,7 +18,7 @@ from rightlung.core.keyed import text_generator
 from rightlung.lexicon.sentences import split_sentences
 from rightlung.models.blind.constants import most_typical
 from rightlung.models.blind.prior import FOLDS, fold_of
-from rightlung.scoring.language import clean_words
+from rightlung.scoring.language import clean_words, ngrams
 
 MOST_REPORTS = 5000
 """Of more reports than this, the first are learned from."""
@@ -38,36 +39,36 @@ class CorpusBleu:
         self._at_least: Counter[tuple[tuple[str, ...], int]] = Counter()
         self._references = self._length = 0
         for words in map(clean_words, references):
-            self._at_least.update(chain.from_iterable(_repeats(words, n) for n in range(1, 5)))
+            for n in range(1, 5):
+                counts = ngrams(words, n)
+                self._at_least.update((gram, number) for gram, most in counts.items() for number in range(1, most + 1))
             self._references += 1
             self._length += len(words)
 
     def of(self, text: str) -> float:
         """Return BLEU-4 of a text, 0 if an n has no match."""
-        words = clean_words(text)
+        words, known = clean_words(text), self._at_least
         logarithm = 0.0
         for n in range(1, 5):
-            matches = sum(map(self._at_least.__getitem__, _repeats(words, n)))
+            counts = ngrams(words, n)
+            matches = sum([known.get((gram, 1), 0) for gram in counts])
+            for gram, most in counts.items():
+                if most > 1:
+                    matches += sum(known.get((gram, number), 0) for number in range(2, most + 1))
             if not matches:
                 return 0.0
             logarithm += math.log(matches / (self._references * (len(words) - n + 1))) / 4
         return math.exp(logarithm + min(0.0, 1 - self._length / (self._references * len(words))))
 
 
-def _repeats(words: Sequence[str], n: int) -> list[tuple[tuple[str, ...], int]]:
-    """Return each n-gram with its number among equal ones: the third "the" is ``(("the",), 3)``."""
-    seen: Counter[tuple[str, ...]] = Counter()
-    found = []
-    for gram in zip(*(words[i:] for i in range(n)), strict=False):
-        seen[gram] += 1
-        found.append((gram, seen[gram]))
-    return found
-
-
 def best_report(reports: Sequence[str]) -> str | None:
     """Return the report with the highest BLEU-4 against all of them, None without any."""
-    score = CorpusBleu(reports)
-    return max(dict.fromkeys(reports), key=score.of, default=None)
+    return _best_of(tuple(reports))
+
+
+@lru_cache(maxsize=FOLDS)
+def _best_of(reports: tuple[str, ...]) -> str | None:
+    return max(dict.fromkeys(reports), key=CorpusBleu(reports).of, default=None)
 
 
 def assembled_report(reports: Sequence[str]) -> str | None:
