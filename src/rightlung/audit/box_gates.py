@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from rightlung.audit.gates import (
-    LOCATION_PRIOR,
     RESPONSE,
     Gates,
     have_gates,
@@ -18,48 +17,62 @@ from rightlung.audit.gates import (
     twin_effects,
     without_answers,
 )
-from rightlung.measuring.boxes import INTERSECTIONS, UNIONS
+from rightlung.measuring import Targets
+from rightlung.measuring.boxes import detections_of, match_columns
+from rightlung.predictions import Batch
 from rightlung.results.estimate import BootstrapSettings
-from rightlung.results.estimator import Floats
 from rightlung.results.gates import GATES, PLAIN
 from rightlung.results.measured import Measured
 from rightlung.studies import Source
 
-BLIND = "blind-median"
-"""The baseline whose response stands beside the model's: the median box of the same findings and side."""
-
 
 def box_gates(
-    table: pa.Table, settings: BootstrapSettings, source: Source, left_out: Mapping[str, str] | None = None
+    table: pa.Table,
+    batches: Iterable[Batch],
+    targets: Targets,
+    settings: BootstrapSettings,
+    source: Source,
+    left_out: Mapping[str, str] | None = None,
 ) -> Gates | None:
-    """Return the verdicts about the boxes of phrases, None if no gate was asked."""
+    """Return the verdicts about the boxes of phrases, from their instances and answers; None if no gate was asked."""
     measured = Measured.of({"model": table}, complete=False)
     if not have_gates(measured.conditions):
         return None
-    target = measured.targets[0]
-
-    def response(condition: str) -> Floats:
-        areas = (
-            [measured.value("model", name, target, condition) for name in names] for names in (INTERSECTIONS, UNIONS)
-        )
-        inside, union = map(np.array, areas)
-        found: Floats = np.mean(inside / union, axis=0)
-        return found
-
+    target, scores = measured.targets[0], scores_at_targets(batches, targets)
     conditions = [name for name in GATES if name in measured.conditions]
-    responses = {name: response(name) for name in (PLAIN, *conditions)}
+    responses = {
+        name: np.array([scores.get((*key, name), np.nan) for key in measured.keys]) for name in (PLAIN, *conditions)
+    }
     changes = {
         name: np.fmax(abs(responses[name] - responses[PLAIN]), measured.value("model", "moved_mass", target, name))
         for name in conditions
     }
-    responses[LOCATION_PRIOR] = response(BLIND)
     members = members_of(~np.isnan(responses[PLAIN]), [tuple(names or ()) for names in measured.fact("findings")])
     estimator = measured.estimator(settings)
     return Gates(
         judged(estimator, members, responses, changes),
-        "IoU of the boxes with the target, averaged over box-score thresholds 0.1 to 0.5",
-        "the larger of two: the absolute difference of that IoU, and the map change (total variation between the maps "
-        "or, without maps, the painted boxes), 0 to 1",
+        "highest score of a box that overlaps the target (IoU of 0.1 or more), 0 without such a box",
+        "the larger of two: the absolute difference of that score, and the map change (total variation between the "
+        "maps or, without maps, the painted boxes), 0 to 1",
         without_answers(conditions, reasons_not_asked(source) | {**(left_out or {})}),
         twin_effects(estimator, members, {RESPONSE: responses}),
     )
+
+
+def scores_at_targets(batches: Iterable[Batch], targets: Targets) -> dict[tuple[str, str, str], float]:
+    """Return the highest score of a box that overlaps the phrase's target, by study, query and condition."""
+    found: dict[tuple[str, str, str], float] = {}
+    for batch in batches:
+        boxes = batch.column("boxes")
+        places = [place for place, some in enumerate(boxes) if some is not None]
+        keys = [batch.keys[place] for place in places]
+        columns = match_columns(
+            [
+                detections_of(boxes[place], targets.phrases[key.study, key.query].boxes)
+                for place, key in zip(places, keys, strict=True)
+            ]
+        )
+        for key, scores, matches in zip(keys, columns["box_scores"], columns["box_matches"], strict=True):
+            hits = (score for score, matched in zip(scores, matches, strict=True) if matched & 1)
+            found[key.study, key.query, key.condition] = max(hits, default=0.0)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -62,11 +63,8 @@ def measure_part(run: TaskRun, part: TaskPart, known: Known) -> PartResult | Non
             protocol = replace(protocol, labels=f"{protocol.labels}; {pool.sentence()}")
     if index is not None:
         added += index.predictions(keys)
-    batches = under(predictions.batches(), run.conditions if gates and part.method == "report" else None)
-    if tuned is not None:
-        patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
-        batches = processed(batches, lambda study: tuned.of(patients.get(study, "")))
-    given = chain(wanted(batches, known.asked), [Batch.of(added)])
+    conditions = run.conditions if gates and part.method == "report" else None
+    given = chain(_answers(predictions, known, tuned, conditions), [Batch.of(added)])
     table = measure(given, known.targets, protocol, candidates=pool.candidates)
     if part.method == "embed":
         table = table.filter(pc.equal(table["target"], part.name))
@@ -82,8 +80,12 @@ def measure_part(run: TaskRun, part: TaskPart, known: Known) -> PartResult | Non
         protocol = replace(protocol, labels=f"{protocol.labels}; without {', '.join(unknown)}")
     run.progress(f"computing intervals: {part.title.lower()}", 0, 1)
     boxes = {} if tuned is None else tuned.as_json()
-    judge = box_gates if part.method == "ground" else finding_gates
-    uses = judge(table, run.settings, run.source, not_asked) if part.has_gates else None
+    uses = None
+    if part.method == "ground":
+        again = _answers(predictions, known, tuned)
+        uses = box_gates(table, again, known.targets, run.settings, run.source, not_asked)
+    elif part.has_gates:
+        uses = finding_gates(table, run.settings, run.source, not_asked)
     without_gates = pc.invert(pc.is_in(table["condition"], pa.array({*gates} - {*run.conditions}, pa.string())))
     result = part_result(part, protocol, table.filter(without_gates), known.asked.classes, boxes, run.settings)
     cases = TaskCases(part, run.source, known.asked, (tuned or Tuned([BoxSettings()])).of)
@@ -112,6 +114,17 @@ def _protocol(
     if part.task == "probe":
         protocol = replace(protocol, labels=f"{protocol.labels}; {run.probing(part).sentence()}")
     return part, protocol
+
+
+def _answers(
+    predictions: Predictions, known: Known, tuned: Tuned | None, conditions: Sequence[str] | None = None
+) -> Iterator[Batch]:
+    """Yield the answers to what is asked, under some conditions or all, with their boxes post-processed."""
+    batches = under(predictions.batches(), conditions)
+    if tuned is not None:
+        patients = {study: labels.patient for (study, _), labels in known.asked.queries.items()}
+        batches = processed(batches, lambda study: tuned.of(patients.get(study, "")))
+    return wanted(batches, known.asked)
 
 
 def _gate_conditions(run: TaskRun, part: TaskPart) -> tuple[list[str], dict[str, str]]:
