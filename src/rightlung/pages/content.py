@@ -29,9 +29,9 @@ ONLY_INTERVAL = "‡"
 """Marks "no difference shown" beside an interval that excludes zero; the table then explains it."""
 
 ONLY_INTERVAL_NOTE = (
-    f"{ONLY_INTERVAL} The interval excludes zero, and yet no difference is shown, because the test is not significant: "
-    "of several comparisons, some intervals exclude zero by chance, and the test allows for all of them (Holm's "
-    "correction)."
+    f"{ONLY_INTERVAL} The interval excludes zero, and yet no difference is shown, because the sign-flip test over "
+    "patients is not significant. Of several comparisons, some intervals exclude zero by chance; the test allows for all "
+    "of them (Holm's correction)."
 )
 
 FACTS_TITLE = "Source and settings"
