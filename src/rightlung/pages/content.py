@@ -30,8 +30,8 @@ ONLY_INTERVAL = "‡"
 
 ONLY_INTERVAL_NOTE = (
     f"{ONLY_INTERVAL} The interval excludes zero, and yet no difference is shown, because the sign-flip test over "
-    "patients is not significant. Of several comparisons, some intervals exclude zero by chance; the test allows for all "
-    "of them (Holm's correction)."
+    "patients is not significant. Of several comparisons, some intervals exclude zero by chance; the test allows for "
+    "all of them (Holm's correction)."
 )
 
 FACTS_TITLE = "Source and settings"
