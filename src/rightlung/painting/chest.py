@@ -25,6 +25,8 @@ WIDTHS = {"F": 0.97, "M": 1.02}
 """Width of the chest by sex, relative to an average adult."""
 _SHAPES = (0.55, 1.7)
 """The height of a chest by its width, relative to an average adult: wider limits than any patient's."""
+_DOMES = (-2.5, 4.5)
+"""By how many centimetres the left hemidiaphragm may lie below the right one: gas below it can look like lung."""
 _SMOOTHING = 0.9  # centimetres
 _BAND = 0.4  # centimetres between the top of a hemidiaphragm's outline and its surface
 
@@ -91,6 +93,10 @@ def fit_chest(outlines: Outlines, shape: tuple[int, int], sex: str | None, what:
     if not low <= relative_height / relative <= high:
         raise InputError(f"{what}: its anatomy is not found: the lungs are {long:.0f} cm high if they are "
                          f"{INNER_WIDTH * relative:.0f} cm wide")  # fmt: skip
+    lower = (domes[1] - domes[0]) * pixel
+    if not _DOMES[0] <= lower <= _DOMES[1]:
+        raise InputError(f"{what}: its anatomy is not found: the left hemidiaphragm seems to lie {abs(lower):.0f} cm "
+                         f"{'below' if lower > 0 else 'above'} the right one")  # fmt: skip
     upper = both & (rows < 0.5 * (min(tops) + np.mean(domes)))
     middle = float(np.median((medial[0] + medial[1])[upper if upper.any() else both])) / 2
     top = min(tops) - (APEX * relative_height + 0.3) / pixel  # the pixel row of the origin

@@ -36,12 +36,13 @@ from rightlung.phantom.twins import LEAST_CHANGE
 NOISE_STREAM = 71
 _SPINE = 2.0  # half of its width in centimetres; it stays where it is
 _WAVES = ((8, 0.2), (30, 0.09))  # cells across the square, and centimetres: how borders waver
-SHAPES = ("cardiomegaly", "enlarged cardiomediastinum", "hiatal hernia", "low lung volumes")
+SHAPES = ("cardiomegaly", "hiatal hernia")
 """Findings whose outline is that of an organ."""
 _PAIRS = [wave for wave in _WAVES for _ in range(2)]
 _LUCENT = 0.14  # further share of the air that a pneumothorax adds
 _FAINT = 0.4  # of the severity of a phantom's nodule
 _LINE = 0.75  # of a pixel: the thinnest line that is drawn
+_RIM = 0.5  # centimetres beyond the outline of a lung that are filled with it
 _LEAST_SHIFT = 0.02  # centimetres
 _FIXED = ("clavicle", "trachea", "carina", "spine", "hilar", "abdomen", "apical")
 """Words in the names of regions whose boxes are the anatomy model's own: no finding moves them far."""
@@ -182,7 +183,10 @@ def _effects(
     filled = 1 - overlay.keep * (1 - studies["density"]) / (1 - LUNG_DENSITY) - _LUCENT * _free_air(jobs, overlay)
     # Fluid also takes the place of the air behind heart and domes, so that their borders disappear in it.
     behind = tissue.hidden_air(own.studies, coarse) - tissue.hidden_air(studies, coarse)
-    water = physics.WATER * (overlay.water + (1 - coverage) * enlarge(behind, side))
+    # The top of a lung is the least certain part of its outline: nothing is painted above it.
+    within = enlarge(smooth_step(coarse.y - studies["apex"], -0.3, 0.7), side)
+    filled = filled * within * (outline / _RIM + 1).clamp_(0, 1)
+    water = physics.WATER * (overlay.water * within + (1 - coverage) * enlarge(behind, side))
     bone = physics.BONE * (overlay.bone + metal)
     calibre = studies["calibre"] * overlay.markings
     markings = torch.where(outline > 0, calibre, torch.ones_like(calibre))

@@ -30,8 +30,8 @@ from rightlung.phantom.study import scene_study
 from rightlung.phantom.truth import present_findings
 from rightlung.phantom.twins import LEAST_CHANGE, changeable_findings, changed_scene
 
-NOT_PAINTED = ("low lung volumes", "rib fracture", "scoliosis")
-"""Findings of the phantom that are the shape of its skeleton, or of its breath."""
+NOT_PAINTED = ("enlarged cardiomediastinum", "low lung volumes", "rib fracture", "scoliosis")
+"""Findings of the phantom that are the shape of its mediastinum or skeleton, or of its breath."""
 NO_FINDING, DEVICES = "no finding", "support devices"
 NORMAL_LABELS = "nih-14"
 """The label set whose labels a film with the label "no finding" lacks."""
@@ -80,9 +80,13 @@ def painting_config(config: PhantomConfig, findings: Sequence[str] = ()) -> Phan
     prevalence = {name: min(share * rate, 1.0) * (name in wanted) for name, share in config.prevalence.items()}
     devices = {name: share * (name in wanted) for name, share in config.devices.items()}
     normal = 0.0 if any(prevalence.values()) else 1.0
+    # The apex of a lung is the least certain part of its outline, and a cap on it would lie outside the chest.
+    rinds = {name: 0.0 if "apical" in name else share for name, share in config.regions["pleural thickening"].items()}
+    regions = {**config.regions, **({"pleural thickening": rinds} if any(rinds.values()) else {})}
     return replace(
-        config, normal=normal, prevalence=FrozenMapping(prevalence), devices=FrozenMapping(devices), prior=0.0
-    )
+        config, normal=normal, prevalence=FrozenMapping(prevalence), devices=FrozenMapping(devices), prior=0.0,
+        regions=FrozenMapping(regions),
+    )  # fmt: skip
 
 
 def abnormality(study: Study) -> str | None:
