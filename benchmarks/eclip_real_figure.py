@@ -32,7 +32,8 @@ def main(parts: Path, picture: Path) -> None:
 
     rows = json.loads((parts / "boxes.json").read_text(encoding="utf-8"))
     figure = Figure(figsize=(9, 2.9), layout="constrained")
-    for panel, (measure, (title, label, limits)) in zip(figure.subplots(1, 2, sharey=True), PANELS.items(), strict=True):
+    panels = figure.subplots(1, len(PANELS), sharey=True)
+    for panel, (measure, (title, label, limits)) in zip(panels, PANELS.items(), strict=True):
         for place, name in enumerate(MODELS):
             if (one := estimates(rows, measure).get(name)) is not None:
                 value, low, high = one
