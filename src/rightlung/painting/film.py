@@ -40,8 +40,9 @@ class Film:
     contrast: float  # between lungs and heart
     speed: float  # rise of the scale per neper of attenuation
     noise: float  # standard deviation of its noise on that scale
-    blur: float  # how often painted maps are blurred, to be no sharper than tissue and the film
-    haze: float  # how often the borders of filled lung are blurred
+    blur: float  # how often what is painted is blurred, to be no sharper than the film
+    soft: float  # how often tissue is blurred besides
+    haze: float  # how often filled lung is blurred besides
     levels: int  # grey levels
 
 
@@ -77,8 +78,8 @@ def develop(grey: Tensor, lungs: Tensor, heart: Tensor, air: Tensor, pixel: floa
     speed = contrast / max(_median(air[inside]), 0.1) if contrast > 0.1 else _SPEED
     speed = min(max(speed, _SPEEDS[0]), _SPEEDS[1])
     soft, haze = (min((width / pixel) ** 2 / _BLURS, _MOST_BLURS) for width in (_SOFT, _HAZE))
-    soft += _blur(log, lungs.abs() < 1.2, contrast)
-    return Film(log, _exposed(grey), bright, contrast, speed, _noise(log, inside), soft, haze, levels)
+    blur = _blur(log, lungs.abs() < 1.2, contrast)
+    return Film(log, _exposed(grey), bright, contrast, speed, _noise(log, inside), blur, soft, haze, levels)
 
 
 def vessels_of(film: Film, pixel: float) -> Tensor:
@@ -155,8 +156,10 @@ def apply(film: Film, effect: Effect, log: Tensor, vessels: Tensor) -> Tensor:
 
     What was lung becomes hardly whiter than the heart. Fewer photons arrive behind more tissue, so the noise grows.
     """
-    maps = torch.stack([effect.filled, effect.water, effect.bone, effect.markings])
-    filled, water, bone, markings = blurred(maps, film.blur)
+    filled, water, markings = blurred(
+        torch.stack([effect.filled, effect.water, effect.markings]), film.blur + film.soft
+    )
+    (bone,) = blurred(effect.bone[None], film.blur)
     filled = blurred(filled.clamp_min(0.0)[None], film.haze)[0] + filled.clamp_max(0.0)
     # Along its border a lung is not where its outline is by a few millimetres; there the film knows better.
     darker = (film.bright - blurred(log[None], 4.0)[0]).clamp_min(0.0)

@@ -80,6 +80,9 @@ def painting_config(config: PhantomConfig, findings: Sequence[str] = ()) -> Phan
     prevalence = {name: min(share * rate, 1.0) * (name in wanted) for name, share in config.prevalence.items()}
     devices = {name: share * (name in wanted) for name, share in config.devices.items()}
     normal = 0.0 if any(prevalence.values()) else 1.0
+    if normal:  # devices alone
+        total = max(sum(devices.values()), 1e-9)
+        devices = {name: share / total for name, share in devices.items()}
     # The apex of a lung is the least certain part of its outline, and a cap on it would lie outside the chest.
     rinds = {name: 0.0 if "apical" in name else share for name, share in config.regions["pleural thickening"].items()}
     regions = {**config.regions, **({"pleural thickening": rinds} if any(rinds.values()) else {})}
