@@ -144,7 +144,9 @@ def test_several_at_once_give_the_same_as_one_after_the_other(
 ) -> None:
     """Every task is what its process does; that several of them run at once is in `test_processes`."""
     forget(copy, "retrained", "thirty-shot")
-    seen: list[tuple[str, str | None]] = []
+    before = {path.name for path in (copy.out / "pools").iterdir()}
+    shutil.rmtree(copy.out / "pools")
+    seen: list[tuple[str, tuple[str, ...]]] = []
 
     def work_off(tasks: Sequence[Task], at_once: int, logs: Path, **_: Any) -> dict[str, str]:
         assert (at_once, logs) == (2, copy.out / "logs")
@@ -157,10 +159,42 @@ def test_several_at_once_give_the_same_as_one_after_the_other(
     monkeypatch.setattr(experiment, "in_processes", work_off)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     assert left_out(copy, at_once=2) == ()
-    assert seen == [("[1/3] retrained", None), ("[2/3] thirty-shot", "retrained")]
+    pools = {path.name for path in (copy.out / "pools").iterdir()}
+    assert (len(pools), pools <= before) == (4, True)  # for training and validation, those of the few shots apart
+    assert [title.partition(" of ")[0] for title, _ in seen] == ["pool"] * 4 + ["[1/3] retrained", "[2/3] thirty-shot"]
+    own, shots = ({*after} for _, after in seen[4:])
+    assert {name.removeprefix("pool-") for name in own | shots} == {*pools, "retrained"}
+    assert (len(own), len(shots)) == (2, 3)
     for slug in ("retrained", "thirty-shot"):
         one, two = (plan.out / "measures" / slug / "instances.parquet" for plan in (done.plan, copy))
         assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_pool_that_cannot_be_filled_leaves_out_exactly_its_runs(
+    copy: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forget(copy, "retrained", "thirty-shot", "uniter")
+    shutil.rmtree(copy.out / "pools")
+    Path(tmp_path / "manifest.jsonl").write_text('{"id": "a", "file": "a.png", "split": "train"}\n')
+    Path(tmp_path / "a.png").write_bytes(b"no image")
+    changes = (f"uniter:data.train[0].source=manifest:{tmp_path}", "uniter:data.train[0].cached_studies=1",
+               "thirty-shot:data.validation.source=manifest:/nowhere")  # fmt: skip
+
+    def fail_where_pools_do(tasks: Sequence[Task], *_: Any, **__: Any) -> dict[str, str]:
+        failed: dict[str, str] = {}
+        for task in tasks:
+            if task.prepares and main(task.command[3:]):
+                failed[task.name] = capsys.readouterr().err.strip().rpartition("error: ")[2]
+            elif lost := task.waits_for(failed):
+                failed[task.name] = failed[lost]
+        return failed
+
+    monkeypatch.setattr(experiment, "in_processes", fail_where_pools_do)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    first, second = left_out(replace(copy, changes=(*copy.changes, *changes)), at_once=2)
+    assert first == "thirty-shot: /nowhere does not exist"  # known without a process
+    assert second.startswith("uniter: ")
+    assert "a.png" in second
 
 
 def test_a_process_only_opens_what_is_prepared_and_tells_why_it_ends(

@@ -17,8 +17,8 @@ from rightlung.reproduce.processes import Task, in_processes
 ROOT = Path(__file__).parents[2]
 
 
-def python(name: str, code: str, after: str | None = None) -> Task:
-    return Task(name, f"[1/1] {name}", [sys.executable, "-c", code], after)
+def python(name: str, code: str, *after: str, prepares: bool = False) -> Task:
+    return Task(name, f"[1/1] {name}", [sys.executable, "-c", code], after, prepares=prepares)
 
 
 def note(path: Path, word: str) -> str:
@@ -41,11 +41,29 @@ def test_one_that_starts_from_another_waits_for_it_and_takes_no_place_meanwhile(
 def test_a_file_is_enough_to_wait_for_even_if_its_writer_fails_later(tmp_path: Path) -> None:
     order, file = tmp_path / "order", tmp_path / "file"
     slow = f"import time; {note(order, 'f')}; {note(file, 'x')}; time.sleep(1.5); {note(order, 's')}; 1 / 0"
-    later = Task("later", "later", [sys.executable, "-c", note(order, "l")], "first", file)
-    never = Task("never", "never", [sys.executable, "-c", note(order, "n")], "first", tmp_path / "other")
+    later = Task("later", "later", [sys.executable, "-c", note(order, "l")], ("first",), {"first": file})
+    command = [sys.executable, "-c", note(order, "n")]
+    never = Task("never", "never", command, ("first",), {"first": tmp_path / "other"})
     failed = in_processes([python("first", slow), later, never], 2, tmp_path / "logs")
     assert order.read_text() == "fls"
     assert sorted(failed) == ["first", "never"]
+
+
+def test_each_waits_for_all_that_it_needs_only_and_fails_for_the_reason_of_what_prepares_it(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    tasks = [
+        python("empty", "import sys; print('error: no studies'); sys.exit(2)", prepares=True),
+        python("quick", note(order, "q"), prepares=True),
+        python("slow", f"import time; time.sleep(1); {note(order, 's')}", prepares=True),
+        python("of-both", note(order, "b"), "quick", "slow"),
+        python("of-quick", note(order, "1"), "quick"),
+        python("of-empty", note(order, "x"), "slow", "empty"),
+        python("from-it", note(order, "x"), "of-empty"),
+    ]
+    failed = in_processes(tasks, 4, tmp_path / "logs")
+    assert order.read_text() == "q1sb"
+    assert failed.pop("empty") == "no studies"
+    assert failed == {"of-empty": "no studies", "from-it": "it starts from of-empty, which failed"}
 
 
 def test_the_others_go_on_where_one_fails_and_its_reason_is_told(tmp_path: Path) -> None:

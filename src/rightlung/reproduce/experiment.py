@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
-
-import torch
 
 from rightlung.core import InputError, OutputError
 from rightlung.core.files import read_json, write_json
@@ -44,20 +43,15 @@ from rightlung.reproduce.plan import (
     stage_folders,
     training_source,
 )
+from rightlung.reproduce.pools import Recipes, fill_pool, fill_pools, pool_tasks, printed_progress
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
 from rightlung.reproduce.variants import Job, with_starts
 from rightlung.scoring.threads import usable_cores
 from rightlung.studies import open_source
-from rightlung.training.datasets import ReportProgress
-from rightlung.training.failures import free_memory
 from rightlung.training.log import Row, TrainingProgress, read_log
 from rightlung.training.loop import TrainingOutcome, train
-from rightlung.training.recipe import Data, DataEntry, Recipe
-from rightlung.training.setup import open_studies
-
-MOST_WORKERS = 16
-"""Maximum number of processes that fill a pool."""
+from rightlung.training.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,16 +178,22 @@ def _run_jobs(
     if 0 < len(left) < len(wanted):
         say(f"{len(wanted) - len(left)} of {len(wanted)} runs are done already")
     trained = [job for job in left if job.variant.derive is None and not plan.run(job).finished.is_file()]
-    missing = _fill_pools(plan, {job: recipes[job] for job in trained}, progress)
-    if missing and not has_own and all(job.slug in missing for job in asked):
-        raise InputError(next(iter(missing.values())))
-    for slug, reason in missing.items():
-        say(f"{slug} cannot be trained and is left out: {reason}")
-    possible = [job for job in left if job.slug not in missing]
-    left = [job for job in possible if job in asked or any(other.start == job for other in possible)]
     titles = {job: f"[{number}/{len(wanted)}] {job.slug}" for number, job in enumerate(wanted, start=1)}
+    to_train = {job: recipes[job] for job in trained}
+
+    def possible(missing: Mapping[str, str]) -> list[Job]:
+        """Return the runs that can be done, without those that only impossible ones start from."""
+        if missing and not has_own and all(job.slug in missing for job in asked):
+            raise InputError(next(iter(missing.values())))
+        for slug, reason in missing.items():
+            say(f"{slug} cannot be trained and is left out: {reason}")
+        found = [job for job in left if job.slug not in missing]
+        return [job for job in found if job in asked or any(other.start == job for other in found)]
+
     if at_once > 1 and len(left) > 1:
-        return missing | _in_processes(plan, left, titles, at_once, progress, say)
+        return _in_processes(plan, to_train, possible, titles, at_once, progress, say)
+    missing = fill_pools(plan, to_train, progress)
+    left = possible(missing)
     for job in left:
         try:
             if job.start is not None and job.start.slug in missing:
@@ -205,86 +205,41 @@ def _run_jobs(
     return missing
 
 
-def _fill_pools(plan: Plan, recipes: Mapping[Job, Mapping[str, Recipe]], progress: Progress) -> dict[str, str]:
-    """Fill the pools that runs share; return why some runs (and those that start from them) cannot be trained."""
-    device, workers = torch.device(plan.device), min(usable_cores(), MOST_WORKERS)
-    seen: dict[object, str | None] = {}
-    lacking: dict[str, str] = {}
-    for job, stages in recipes.items():
-        for place, entry, data in _entries(stages.values(), workers):
-            built = (data.image_size, data.mask_grid, data.targets, entry.phrases_per_image > 0)
-            key = (
-                place,
-                entry.source,
-                entry.cached_studies,
-                entry.phrase_masks,
-                entry.paired_text,
-                entry.few_shot_studies,
-                entry.expert_map,
-                built,
-            )
-            if key not in seen:
-                seen[key] = _why_not(entry, data, device, place, progress)
-                free_memory()
-            if (reason := seen[key]) is not None:
-                lacking.setdefault(job.slug, reason)
-        if job.start is not None and job.start.slug in lacking:
-            lacking.setdefault(job.slug, f"it starts from {job.start.slug}, which cannot be trained")
-    return lacking
+def tasks_of(
+    plan: Plan, left: Sequence[Job], titles: Mapping[Job, str], plan_file: Path,
+    awaited: Mapping[Job, tuple[str, ...]] = MappingProxyType({}),
+) -> list[Task]:  # fmt: skip
+    """Return a task for each run.
 
-
-def _entries(recipes: Iterable[Recipe], workers: int) -> Iterator[tuple[str, DataEntry, Data]]:
-    """Yield the data entries of recipes, with their places and the data they belong to."""
-    for recipe in recipes:
-        data = replace(recipe.data, workers=workers)
-        for number, entry in enumerate(data.train):
-            yield f"data.train[{number}]", entry, data
-        if data.validation is not None:
-            yield "data.validation", data.validation.entry(), data
-
-
-def tasks_of(plan: Plan, left: Sequence[Job], titles: Mapping[Job, str], plan_file: Path) -> list[Task]:
-    """Return a task for each run. It waits for the run it starts from, or for the stage that it shares with another."""
+    It waits for its pools (``awaited``) and the run it starts from, or the stage that it shares with another.
+    """
     command = [sys.executable, "-m", "rightlung.reproduce.experiment", str(plan_file)]
     owners: dict[str, str] = {}
     tasks = []
     for job in left:
-        after, file = (None, None) if job.start is None else (job.start.slug, plan.run(job.start).finished)
+        file = {} if job.start is None else {job.start.slug: plan.run(job.start).finished}
         if job.variant.derive is None:
             folders = stage_folders(plan, job)
             for stage, digest in list(stage_digests(plan, job).items())[:-1]:
                 if owners.setdefault(digest, job.slug) != job.slug:
-                    after, file = owners[digest], folders[stage].finished
+                    file = {owners[digest]: folders[stage].finished}
+        after = (*awaited.get(job, ()), *file)
         tasks.append(Task(job.slug, titles[job], [*command, job.slug, titles[job]], after, file))
     return tasks
 
 
-def _why_not(entry: DataEntry, data: Data, device: torch.device, place: str, progress: Progress) -> str | None:
-    def advance(what: str, count: int) -> ReportProgress:
-        done = 0
-
-        def more(number: int) -> None:
-            nonlocal done
-            done += number
-            progress(what, done, count)
-
-        return more
-
-    try:
-        open_studies(entry, data, device, advance, place)
-    except InputError as error:
-        return str(error)
-    return None
-
-
 def _in_processes(
-    plan: Plan, left: Sequence[Job], titles: Mapping[Job, str], at_once: int, progress: Progress, say: Say
-) -> dict[str, str]:
-    """Run jobs in parallel processes; return the reasons of those that failed."""
+    plan: Plan, trained: Recipes, possible: Callable[[Mapping[str, str]], list[Job]], titles: Mapping[Job, str],
+    at_once: int, progress: Progress, say: Say,
+) -> dict[str, str]:  # fmt: skip
+    """Fill pools and run what is possible in parallel processes; return the reasons of the runs that failed."""
     plan_file = plan.out / "plan.json"
     write_json(plan_file, plan.as_json())
-    tasks, threads = tasks_of(plan, left, titles, plan_file), max(1, usable_cores() // at_once)
-    return in_processes(tasks, at_once, plan.out / "logs", threads=threads, progress=progress, say=say)
+    pools, threads = pool_tasks(plan, trained, plan_file, at_once), max(1, usable_cores() // at_once)
+    tasks = [*pools.tasks, *tasks_of(plan, possible(pools.lacking), titles, plan_file, pools.awaited)]
+    failed = in_processes(tasks, at_once, plan.out / "logs", threads=threads, progress=progress, say=say)
+    unfilled = {task.name for task in pools.tasks}
+    return pools.lacking | {name: reason for name, reason in failed.items() if name not in unfilled}
 
 
 def _training(
@@ -348,17 +303,21 @@ def _left_out(plan: Plan, prepared: PreparedStudies, slugs: Sequence[str], missi
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one job of a prepared plan; the entry point of the processes of `in_processes`."""
+    """Run one job of a prepared plan, or fill a pool of it; the entry point of the processes of `in_processes`."""
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    plan_file, slug, title = arguments
+    plan_file, slug, title, *pool = arguments
     try:
         plan = Plan.from_json(read_json(Path(plan_file)))
         job = next(job for job in plan.jobs((slug,)) if job.slug == slug)
+        if pool:
+            stage, place, workers = pool
+            fill_pool(plan, job, stage, place, int(workers), printed_progress(title))
+            return 0
         run_job(plan, job, PreparedStudies.open(plan.out, plan.protocol), title, no_progress, say)
     except (InputError, OutputError) as error:
         say(f"error: {error}")

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -25,18 +25,22 @@ _LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One process: its name, its command, and the task that must finish first, or at least have written a file."""
+    """One process: its name, its command, and the tasks that must finish first.
+
+    Of some, a file of ``files`` is enough. What waits for a failed task that ``prepares`` fails for the same reason.
+    """
 
     name: str
     title: str
     command: Sequence[str]
-    after: str | None = None
-    file: Path | None = None
+    after: tuple[str, ...] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
+    prepares: bool = False
 
-    @property
-    def has_file(self) -> bool:
-        """Whether the file is there, so that the task need not wait."""
-        return self.file is not None and self.file.is_file()
+    def waits_for(self, names: Container[str]) -> str | None:
+        """Return the first of the tasks with these names that this one needs and that has not written its file."""
+        found = (name for name in self.after if name in names)
+        return next((name for name in found if name not in self.files or not self.files[name].is_file()), None)
 
 
 def in_processes(
@@ -55,6 +59,7 @@ def in_processes(
     """
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     waiting, running, failed = list(tasks), dict[str, tuple[Task, subprocess.Popen[bytes]]](), dict[str, str]()
+    prepare = {task.name for task in tasks if task.prepares}
     logs.mkdir(parents=True, exist_ok=True)
     with _terminated():
         try:
@@ -68,8 +73,8 @@ def in_processes(
                         else:
                             say(f"{task.title}: done")
                 for task in _ready(waiting, running, failed):
-                    if task.after in failed and not task.has_file:
-                        failed[task.name] = f"it starts from {task.after}, which failed"
+                    if (lost := task.waits_for(failed)) is not None:
+                        failed[task.name] = failed[lost] if lost in prepare else f"it starts from {lost}, which failed"
                         say(f"{task.title}: {failed[task.name]}")
                     elif len(running) < at_once:
                         running[task.name] = task, _started(task, logs, environment)
@@ -88,9 +93,9 @@ def in_processes(
 
 
 def _ready(waiting: Sequence[Task], running: Mapping[str, object], failed: Mapping[str, str]) -> list[Task]:
-    """Return the tasks that do not wait for another."""
-    unfinished = {task.name for task in waiting if task.name not in failed} | set(running)
-    return [task for task in waiting if task.after not in unfinished or task.has_file]
+    """Return the tasks that do not wait for another, or for nothing that is still possible."""
+    unfinished = {task.name for task in waiting} | set(running)
+    return [task for task in waiting if not task.waits_for(unfinished) or task.waits_for(failed)]
 
 
 def _started(task: Task, logs: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

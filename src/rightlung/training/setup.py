@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -130,6 +131,31 @@ def open_studies(
     entry: DataEntry, data: Data, device: torch.device, advance: Callable[[str, int], ReportProgress], field: str
 ) -> Dataset:
     """Open the studies of an entry, cached where it says so. ``advance(what, count)`` shows the progress."""
+    studies, count, disk = _opened(entry, data, device, field)
+    if count is None:
+        return studies
+    what = f"to hold the {count:,} studies of {field}, {data.image_size} pixels a side"
+    with explain_out_of_memory(
+        str(device), what, f"try fewer, such as --set {field}.cached_studies={max(1, count // 2)}"
+    ):
+        cached = None if disk is None else disk.read(device)
+        if cached is None:
+            cached = studies.cached(count, advance(f"caching {entry.source.partition('?')[0]}", count))
+            if disk is not None:
+                disk.write(cached)
+        return _chosen(cached, entry, field)
+
+
+def pool_folder(entry: DataEntry, data: Data, field: str) -> Path | None:
+    """Return the folder that keeps the cached studies of an entry; None if none does. It need not be there yet."""
+    _, _, disk = _opened(entry, data, torch.device("cpu"), field)
+    return None if disk is None else disk.path
+
+
+def _opened(
+    entry: DataEntry, data: Data, device: torch.device, field: str
+) -> tuple[PhantomDataset | SourceDataset, int | None, DiskCache | None]:
+    """Return the studies of an entry, how many of them to cache (None for none), and where."""
     source = open_source(entry.source)
     phantom = source if isinstance(source, PhantomSource) and not source.faults else None
     sized = "size" in parse_address(entry.source).parameters
@@ -168,20 +194,11 @@ def open_studies(
         ):
             if wants:
                 raise InputError(f"{field}.{name} needs {field}.cached_studies, because some studies are left out")
-        return studies
+        return studies, None, None
     if count > len(studies):
         raise InputError(f"{field}.cached_studies: {count} is more than the {len(studies)} studies of {entry.source}")
-    what = f"to hold the {count:,} studies of {field}, {data.image_size} pixels a side"
     disk = None if data.cache_folder is None else DiskCache(data.cache_folder, source, count, options)
-    with explain_out_of_memory(
-        str(device), what, f"try fewer, such as --set {field}.cached_studies={max(1, count // 2)}"
-    ):
-        cached = None if disk is None else disk.read(device)
-        if cached is None:
-            cached = studies.cached(count, advance(f"caching {entry.source.partition('?')[0]}", count))
-            if disk is not None:
-                disk.write(cached)
-        return _chosen(cached, entry, field)
+    return studies, count, disk
 
 
 def check_patients(source: str, other: str, what: str, studies: int | None = None) -> None:

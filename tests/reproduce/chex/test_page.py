@@ -166,12 +166,13 @@ def test_runs_wait_for_what_they_share_or_start_from(plan: Plan, tmp_path: Path)
     fresh = replace(plan, out=tmp_path)
     tasks = {task.name: task for task in experiment.tasks_of(fresh, jobs, dict.fromkeys(jobs, ""), tmp_path / "plan")}
     assert {name: task.after for name, task in tasks.items()} == {
-        "chex": None, "clip": None, "retrieval": "clip", "no-s": "chex", "prefix-1": "chex",
+        "chex": (), "clip": (), "retrieval": ("clip",), "no-s": ("chex",), "prefix-1": ("chex",),
     }  # fmt: skip
-    stages = {name: task.file.parent.name for name, task in tasks.items() if task.file is not None}
+    files = {name: file for name, task in tasks.items() for file in task.files.values()}
+    stages = {name: file.parent.name for name, file in files.items()}
     assert stages == {"retrieval": "clip", "no-s": "encoders", "prefix-1": "language"}
-    assert tasks["no-s"].file != tasks["prefix-1"].file
-    assert all(tasks[name].file.name == "finished.json" for name in stages)  # type: ignore[union-attr]
+    assert files["no-s"] != files["prefix-1"]
+    assert all(file.name == "finished.json" for file in files.values())
 
 
 def test_answers_are_kept_without_maps(plan: Plan, asked: Reproduced) -> None:
