@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rightlung.training.loop import Hardware
 
 OVERRIDE_HELP = (
-    "Override a recipe field of all variants or of one (repeatable), such as sided:seed=1. Without VARIANT, few-shot "
-    "variants keep their steps, batch sizes and numbers of examples."
+    "Override a recipe field of all variants, of one, or of one training stage (repeatable), such as sided:seed=1. "
+    "Without NAME, few-shot variants keep their steps, batch sizes and numbers of examples."
 )
 
 
@@ -37,7 +37,7 @@ def reproduce(
     model: Annotated[Texts, opt("Further model to test (repeatable).", "MODEL", name="--model")] = None,
     seeds: Annotated[int, opt("Seeds to train each variant with; --quick uses one.", "N", min=1, max=10)] = 3,
     limit: Annotated[int | None, opt("Test on the first N studies only. Default: all.", "N", min=2)] = None,
-    change: Annotated[Texts, opt(OVERRIDE_HELP, "[VARIANT:]FIELD=VALUE", name="--set")] = None,
+    change: Annotated[Texts, opt(OVERRIDE_HELP, "[NAME:]FIELD=VALUE", name="--set")] = None,
     at_once: Annotated[int, opt("Number of variants to run in parallel, one process each.", "N", min=1)] = 1,
     accelerator: Accelerator = "auto",
     page: Annotated[bool, opt("Write the page at the end.", name="--page/--no-page")] = True,
