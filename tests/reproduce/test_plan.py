@@ -104,6 +104,18 @@ def test_a_change_is_for_all_or_for_one_and_leaves_thirty_shots_thirty() -> None
     assert ignored_by_few_shots(changes, [job("sided")]) == []
 
 
+def test_a_change_can_be_for_one_training_stage(tmp_path: Path) -> None:
+    shorter = Plan("fita", tmp_path, seeds=1, changes=("report:schedule={steps: 7, warmup_steps: 1}",))
+    check_plan(shorter)
+    for run in shorter.jobs(("kiut", "fita")):
+        changed, given = (recipes_of(one, run) for one in (shorter, replace(shorter, changes=())))
+        assert {name for name in given if changed[name].schedule != given[name].schedule} == {"report"}
+        assert changed["report"].schedule.steps == 7
+    only_text = replace(shorter, changes=("text:schedule={steps: 7, warmup_steps: 1}",), only=("kiut",))
+    with pytest.raises(InputError, match="unknown variant 'text'"):  # kiut has no such stage
+        check_plan(only_text)
+
+
 def test_studies_of_ones_own_win_over_those_of_the_recipes(tmp_path: Path) -> None:
     for quick, slug, pools in (
         (True, "sided", (30, 9)), (True, "thirty-shot", (24, 9)), (False, "abnormal", (30, 9)),
