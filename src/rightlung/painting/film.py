@@ -27,6 +27,7 @@ _SHARP, _BLURS = 2.6, 0.45  # pixels of the steepest edges on a sharp film; the 
 _MOST_BLURS = 6
 _WHITER, _SHOULDER = 0.1, 0.3  # how much whiter than the heart tissue becomes, and how much of the rest is added
 _GRAIN = 0.7  # of the noise is that of photons
+_RIM = 0.6  # centimetres that the outline of a lung may be wrong
 _SOFT, _HAZE = 0.09, 0.22  # centimetres: no border of tissue, or of filled lung, is sharper
 
 
@@ -43,6 +44,7 @@ class Film:
     blur: float  # how often what is painted is blurred, to be no sharper than the film
     soft: float  # how often tissue is blurred besides
     haze: float  # how often filled lung is blurred besides
+    rim: int  # pixels that a lung's outline may be wrong
     levels: int  # grey levels
 
 
@@ -79,7 +81,8 @@ def develop(grey: Tensor, lungs: Tensor, heart: Tensor, air: Tensor, pixel: floa
     speed = min(max(speed, _SPEEDS[0]), _SPEEDS[1])
     soft, haze = (min((width / pixel) ** 2 / _BLURS, _MOST_BLURS) for width in (_SOFT, _HAZE))
     blur = _blur(log, lungs.abs() < 1.2, contrast)
-    return Film(log, _exposed(grey), bright, contrast, speed, _noise(log, inside), blur, soft, haze, levels)
+    return Film(log, _exposed(grey), bright, contrast, speed, _noise(log, inside), blur, soft, haze,
+                max(1, round(_RIM / pixel)), levels)  # fmt: skip
 
 
 def vessels_of(film: Film, pixel: float) -> Tensor:
@@ -162,9 +165,13 @@ def apply(film: Film, effect: Effect, log: Tensor, vessels: Tensor) -> Tensor:
     (bone,) = blurred(effect.bone[None], film.blur)
     filled = blurred(filled.clamp_min(0.0)[None], film.haze)[0] + filled.clamp_max(0.0)
     # Along its border a lung is not where its outline is by a few millimetres; there the film knows better.
-    darker = (film.bright - blurred(log[None], 4.0)[0]).clamp_min(0.0)
-    air = film.speed * effect.air
-    air = torch.where(filled > 0, torch.maximum(air, darker), torch.minimum(air, darker))
+    room, darker = ((film.bright - blurred(log[None], times)[0]).clamp_min(0.0) for times in (1.0, 4.0))
+    width = 2 * film.rim + 1
+    dense = max_pool2d(filled[None, None], (width, 1), 1, (film.rim, 0))
+    dense = max_pool2d(dense, (1, width), 1, (0, film.rim))[0, 0]
+    opaque = ((dense - 0.45) / 0.3).clamp(0.0, 1.0)  # so much is the air that the film shows replaced, too
+    air = torch.minimum(film.speed * effect.air, 1.25 * room)  # beside the lung there is no air to replace
+    air = torch.where(filled > 0, torch.maximum(air, darker * opaque), torch.minimum(air, darker))
     painted = log + filled * air + film.speed * water
     highest = film.bright + _WHITER
     limited = torch.maximum(highest + _SHOULDER * (painted - highest), log)
