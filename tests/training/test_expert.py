@@ -21,12 +21,12 @@ from rightlung.training.annotations import annotate_study
 from rightlung.training.augmentation import Augmentation, apply_params, clahe, move_boxes, move_masks, sample_params
 from rightlung.training.batches import Batches, Mixture
 from rightlung.training.curves import value_at
-from rightlung.training.datasets import CachedDataset, Dataset, LoadedStudies
+from rightlung.training.datasets import CachedDataset, Dataset, LoadedStudies, LoadOptions, SourceDataset
 from rightlung.training.expert_maps import KINDS, MapMaker, MapSettings
 from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.recipe_file import read_recipe, read_stages, shipped_recipes
 from rightlung.training.setup import check_patients, open_studies
-from rightlung.training.targets.base import RaggedTensor, StudyFrame
+from rightlung.training.targets.base import RaggedTensor, StudyFrame, select_studies
 from rightlung.training.targets.expert import ExpertTargets
 from tests.training.recipes import final_weights, run, same
 from tests.training.test_batches import opened
@@ -444,3 +444,22 @@ def test_a_run_with_expert_steps_can_be_interrupted(tmp_path: Path) -> None:
         shutil.rmtree(target) if target.is_dir() else target.unlink()
     run(parts, *changes, resume=True)
     assert same(final_weights(whole / "run"), final_weights(parts / "run"))
+
+
+def test_studies_read_together_are_those_read_one_by_one() -> None:
+    entry = replace(ADDED, expert_map="sentence-mask")
+    source = open_source(f"{entry.source}&size=64")
+    data = SourceDataset(source, LoadOptions(entry, 64, 16, [ExpertTargets(map="sentence-mask")], CPU, 0))
+    (together,) = data.load([range(6)])
+    annotated = data.cached(6, lambda _: None)
+    for number, one in enumerate(data.load([[number] for number in range(6)])):
+        alone, among = annotate_study(source[number]), annotated.annotations(number)
+        assert alone[0] == among
+        assert torch.equal(one.images[0], together.images[number])
+        for name, column in one.columns.items():
+            shared = select_studies(together.columns[name], [number])
+            if isinstance(column, RaggedTensor):
+                assert isinstance(shared, RaggedTensor)
+                assert torch.equal(column.concatenated(), shared.concatenated())
+            else:
+                assert column == shared

@@ -33,12 +33,15 @@ class Polarity(StrEnum):
     UNCERTAIN = "uncertain"
 
 
+_POLARITIES = list(Polarity)
+
+
 def _check_findings(findings: object) -> FrozenMapping[str, Polarity]:
     if not isinstance(findings, Mapping):
         raise InputError(f"findings must map names to polarities; got {findings!r}")
     checked = {}
     for name, polarity in findings.items():
-        check_known(f"polarity of finding {name!r}:", polarity, [*Polarity])
+        check_known(f"polarity of finding {name!r}:", polarity, _POLARITIES)
         checked[check_text(name, "a finding's name")] = Polarity(polarity)
     return FrozenMapping(checked)
 

@@ -6,8 +6,8 @@ except for places, so a CLIP trained on it has the same architecture, texts of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,14 @@ class ShapesSource(Source):
         self.count, self.seed = count, seed
         self.size = address.whole_number("size", 32) or 128
 
-    @property
+    @cached_property
     def ids(self) -> Sequence[str]:
         """The ids of all scenes, in order."""
         return [f"shapes-{self.seed}-{number:06d}" for number in range(self.count)]
+
+    def patients(self) -> Iterator[str | None]:
+        """Yield the patient of each scene, without drawing anything: there is one scene of each."""
+        return iter(self.ids)
 
     def _build(self, position: int) -> Study:
         name = self.ids[position]

@@ -19,7 +19,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from rightlung.core import InputError
+from rightlung.core import InputError, Study
 from rightlung.models.preprocessing import letterbox
 from rightlung.phantom.loader import PhantomBatch, PhantomLoader
 from rightlung.phantom.report import write_report
@@ -169,10 +169,10 @@ def labelled_findings(annotations: Iterable[StudyAnnotations]) -> frozenset[str]
     return frozenset(name for one in annotations for name in (*one.positive_findings, *one.absent))
 
 
-def _stacked(built: Sequence[Any], device: torch.device) -> Column:
+def _stacked(built: Sequence[Any]) -> Column:
     if not isinstance(built[0], Tensor):
         return list(built)
-    return RaggedTensor.of(to_device(torch.cat(list(built)), device), [len(one) for one in built])
+    return RaggedTensor.of(torch.cat(list(built)), [len(one) for one in built])
 
 
 def _joined(parts: Sequence[Column]) -> Column:
@@ -265,10 +265,10 @@ class SourceDataset:
 
     def load(self, index_batches: Iterable[Sequence[int]]) -> Iterator[LoadedStudies]:
         """Yield the images and targets of each sequence of studies, in order."""
-        for parts in _loader(self.reader, index_batches, self.options.workers):
-            if wrong := [part for part in parts if isinstance(part, str)]:
-                raise InputError(wrong[0])
-            yield self._loaded(parts)
+        for read in _loader(self.reader, index_batches, self.options.workers):
+            if read.wrong:
+                raise InputError(read.wrong[0])
+            yield self._on_device(read)
 
     def cached(self, count: int, advance: ReportProgress) -> CachedDataset:
         """Read the first studies and hold them; unreadable ones are left out and listed in ``problems``.
@@ -283,12 +283,11 @@ class SourceDataset:
 
         def parts() -> Iterator[tuple[LoadedStudies, list[StudyAnnotations]]]:
             for read in _loader(self.reader, chunks, workers):
-                good = [part for part in read if not isinstance(part, str)]
-                unread.extend(part for part in read if isinstance(part, str))
-                advance(len(read) - len(good))
-                available_targets.update(*(part.available_targets for part in good))
-                if good:
-                    yield self._loaded(good), [part.annotations for part in good]
+                unread.extend(read.wrong)
+                advance(len(read.wrong))
+                available_targets.update(read.available_targets)
+                if read.annotations:
+                    yield self._on_device(read), read.annotations
             if 2 * len(unread) > count:
                 raise InputError(
                     f"source {self.reader.source.address}: {len(unread):,} of {count:,} studies cannot be read, "
@@ -298,26 +297,33 @@ class SourceDataset:
 
         return CachedDataset.from_parts(parts(), count, advance, available_targets, self.problems)
 
-    def _loaded(self, parts: Sequence[Any]) -> LoadedStudies:
-        columns = {
-            name: _stacked([part.columns[name] for part in parts], self.options.device) for name in parts[0].columns
-        }
-        images = to_device(torch.stack([part.image for part in parts]), self.options.device)
-        return LoadedStudies(images, self.options.grid, columns)
+    def _on_device(self, read: _ReadStudies) -> LoadedStudies:
+        def moved(column: Column) -> Column:
+            if not isinstance(column, RaggedTensor):
+                return column
+            return RaggedTensor(to_device(column.values, self.options.device), column.first, column.counts)
+
+        columns = {name: moved(column) for name, column in read.columns.items()}
+        return LoadedStudies(to_device(read.images, self.options.device), self.options.grid, columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _LoadedStudy:
-    """One study: its image (size, size) uint8, its annotations, and what its targets store."""
+class _ReadStudies:
+    """Studies that were read together: a few tensors, because each costs time where it changes processes."""
 
-    image: Tensor
-    annotations: StudyAnnotations
-    columns: dict[str, Any]
+    images: Tensor  # (n, size, size) uint8
+    annotations: list[StudyAnnotations]
+    columns: Mapping[str, Column]
     available_targets: frozenset[str]
+    wrong: Sequence[str]  # what is wrong with those that could not be read
 
 
-class _Reader(torch.utils.data.Dataset["_LoadedStudy | str"]):
-    """Reads one study, or says what is wrong with it; this is what a data loader's workers run."""
+_ReadStudy = tuple[Tensor, StudyAnnotations, Mapping[str, Any]]
+"""One study: its image (size, size) uint8, its annotations, and what its targets store."""
+
+
+class _Reader(torch.utils.data.Dataset["_ReadStudies"]):
+    """Reads studies, or says what is wrong with them; this is what a data loader's workers run."""
 
     def __init__(self, source: Source, options: LoadOptions) -> None:
         self.source, self.options = source, options
@@ -328,33 +334,46 @@ class _Reader(torch.utils.data.Dataset["_LoadedStudy | str"]):
     def available_targets(self, study: Any) -> frozenset[str]:
         return frozenset(builder.name for builder in self.options.builders if builder.available_in(study))
 
-    def __getitem__(self, number: int) -> _LoadedStudy | str:
-        try:
-            study = self.source[number]
-            square, extent = letterbox(np.asarray(study.image), self.options.size)
-            annotations, locations = annotate_study(study, self.options.entry.phrase_masks)
-            frame = StudyFrame(self.options.size, self.options.grid, extent, locations)
-            columns = self.options.columns(lambda builder: builder.build(study, annotations, frame))
-        except InputError as error:
-            return str(error)
-        return _LoadedStudy(
-            (square * 255).round_().to(torch.uint8), annotations, columns, self.available_targets(study)
-        )
+    def __getitems__(self, numbers: Sequence[int]) -> _ReadStudies:
+        """Read several studies; phantoms are rendered together."""
+        together = self.source.__getitems__(numbers) if isinstance(self.source, PhantomSource) else None
+        wrong, read, available = list[str](), list[_ReadStudy](), set[str]()
+        for place, number in enumerate(numbers):
+            try:
+                study = self.source[number] if together is None else together[place]
+                read.append(self._read(study))
+            except InputError as error:
+                wrong.append(str(error))
+            else:
+                available |= self.available_targets(study)
+        size = self.options.size
+        images = torch.stack([one[0] for one in read]) if read else torch.empty(0, size, size, dtype=torch.uint8)
+        columns = {name: _stacked([one[2][name] for one in read]) for name in (read[0][2] if read else ())}
+        return _ReadStudies(images, [one[1] for one in read], columns, frozenset(available), wrong)
+
+    def _read(self, study: Study) -> _ReadStudy:
+        square, extent = letterbox(np.asarray(study.image), self.options.size)
+        annotations, locations = annotate_study(study, self.options.entry.phrase_masks)
+        frame = StudyFrame(self.options.size, self.options.grid, extent, locations)
+        columns = self.options.columns(lambda builder: builder.build(study, annotations, frame))
+        return (square * 255).round_().to(torch.uint8), annotations, columns
 
 
-def _loader(
-    reader: _Reader, index_batches: Iterable[Sequence[int]], workers: int
-) -> Iterable[list[_LoadedStudy | str]]:
+def _loader(reader: _Reader, index_batches: Iterable[Sequence[int]], workers: int) -> Iterable[_ReadStudies]:
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     return torch.utils.data.DataLoader(
         reader,
         batch_sampler=index_batches,  # type: ignore[arg-type]  # any iterable of numbers will do
         num_workers=workers,
-        collate_fn=list,
+        collate_fn=_as_read,
         generator=torch.Generator(),  # its own, so that no other random numbers are used up
         multiprocessing_context="spawn" if workers else None,
         worker_init_fn=_use_one_thread if workers else None,
     )
+
+
+def _as_read(read: Any) -> Any:
+    return read
 
 
 def _use_one_thread(_: int) -> None:
