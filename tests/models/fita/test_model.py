@@ -22,7 +22,7 @@ from rightlung.models.fita.vocabulary import ReportVocabulary, described, senten
 from rightlung.models.fita.writing import write
 from rightlung.models.folder import load_folder, save_model
 from rightlung.scoring.language import clean_words, vocabulary_of
-from tests.models.fita.tiny import REPORTS, batch, create, picture, pictures
+from tests.models.fita.tiny import REPORTS, TEXT_STAGE, batch, create, picture, pictures
 
 
 def written(model: Fita, images: Tensor, seeds: list[int] | None = None, **changed: Any) -> list[list[str]]:
@@ -214,6 +214,35 @@ def test_images_without_a_report_teach_nothing() -> None:
     nothing = model(batch("", ""))
     assert all(loss.item() == 0 for loss in nothing.values())
     assert set(nothing) == set(model.config.losses)
+
+
+ODD = ("effusion", "qwertz asdf zuiop", "no effusion " * 2500, "XXXX", ".", "5 7 9")
+"""One word, no known word, 5,000 words, an anonymised one, no word at all, and numbers."""
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_odd_reports_are_learned_grounded_and_compared(text: str) -> None:
+    model, stage_1 = create(), create(**TEXT_STAGE).train()
+    for trained in (model, stage_1):
+        losses = trained(batch(text, *REPORTS[:2]))
+        assert all(torch.isfinite(loss) for loss in losses.values())
+        torch.autograd.backward(list(losses.values()))
+    (found,) = model.ground(picture(0), text)
+    assert found.heatmap is not None
+    assert np.isfinite(found.heatmap.values).all()
+    assert 0 <= found.heatmap.abstention <= 1
+    similarity = model.similarity([picture(0)], [text, REPORTS[0]])
+    assert np.isfinite(similarity.global_similarity).all()
+
+
+def test_an_unknown_word_teaches_the_decoder_nothing() -> None:
+    model = create(losses=["report_generation"])
+    with torch.no_grad():
+        losses = model(batch("qwertz asdf zuiop"))
+    full_stop_and_end = model(batch("."))
+    assert losses["report_generation"].item() != full_stop_and_end["report_generation"].item()  # it is read
+    tokens = model.tokenizer.encode(["qwertz asdf zuiop", "."])
+    assert model.tokenizer.learned(tokens).sum(1).tolist() == [3, 3]  # start, full stop and end
 
 
 def test_nothing_written_is_said() -> None:
