@@ -32,7 +32,7 @@ BASELINES: Mapping[str, Mapping[str, str]] = {
         "blind-frequent": "most frequent report",
         "blind-best": "report with the best BLEU-4",
         "blind-assembled": "sentences glued together for BLEU-4",
-        "blind-language": "most probable report of a 4-gram language model",
+        "blind-language": "most probable report by its 4-grams",
         RANDOM: "random report of another study",
         INDEX_CONSTANT: "constant report of the index",
     },

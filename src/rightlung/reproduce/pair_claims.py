@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from rightlung.pages.content import Cell, Column, Table
-from rightlung.pages.numbers import span
+from rightlung.pages.numbers import number, span
 from rightlung.reproduce.claims import FAILS, HOLDS, NOT_SHOWN, SEED_DEPENDENT
 from rightlung.reproduce.task_files import TaskFiles
 from rightlung.results.estimate import Comparison, Estimate
@@ -113,7 +113,7 @@ def claims_table(judged: Sequence[Judged], titles: Mapping[Place, str]) -> Table
         [
             Cell(one.claim.text, one.claim.where), Cell(titles[one.claim.place]),
             Cell(span(one.found, signed=True, brief=True, scale=100.0, digits=1), value=one.found.as_json()),
-            Cell(", ".join(f"{100 * value:+.1f}" for value in one.seeds)), Cell(one.verdict, strong=True),
+            Cell(", ".join(number(100 * value, 1, signed=True) for value in one.seeds)), Cell(one.verdict, strong=True),
         ]
         for one in judged
     ]  # fmt: skip

@@ -29,6 +29,10 @@ class TaskTables:
         model = self.files.model(variant)
         return variant if model is None else model.label
 
+    def label_of_other(self, variant: str, rows: Mapping[str, str]) -> str:
+        """Return the name of the variant from which differences are shown."""
+        return rows.get(variant, variant)
+
     def table(
         self, name: str, title: str, caption: str, rows: Mapping[str, str], columns: Mapping[Place, str] | None = None,
         *, minus: str | Mapping[str, str] | None = None, papers: str | None = None, folded: bool = True,
@@ -56,7 +60,9 @@ class TaskTables:
             self._append(lines, cells)
             differences = [self._difference(one, others.get(one), place) for one in known]
             if any(cell.text != "–" for cell in differences):
-                header.append(Column(f"− {rows.get(minus, minus) if isinstance(minus, str) else 'usual number'}"))
+                header.append(
+                    Column(f"− {self.label_of_other(minus, rows) if isinstance(minus, str) else 'usual number'}")
+                )
                 self._append(lines, differences)
             figures = [self._paper(one, place, papers) for one in known]
             if any(cell.text != "–" for cell in figures):

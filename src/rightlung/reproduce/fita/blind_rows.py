@@ -38,10 +38,10 @@ from rightlung.studies import open_source
 STATED, NEIGHBOUR, SAME_FINDINGS, SAME_CODES = "blind-findings", "pixel-neighbour", "oracle-findings", "oracle-mesh"
 TITLES: Mapping[str, str] = {
     **{name: title for name, title in BASELINES["report"].items() if name != INDEX_CONSTANT},
-    STATED: "the most frequent findings stated, for micro F1",
-    NEIGHBOUR: "report of the most similar image, by pixels",
+    STATED: "most frequent findings, for micro F1",
+    NEIGHBOUR: "report of the nearest image by pixels",
     SAME_FINDINGS: "oracle: a report with the same findings",
-    SAME_CODES: "oracle: consensus of reports with the most similar MeSH codes",
+    SAME_CODES: "oracle: consensus report by MeSH codes",
 }
 PIXELS = 48
 """Images are compared at this size."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
 
+from rightlung.measuring import find_measure
 from rightlung.pages.content import Cell, Column, Page, Section, Table
 from rightlung.pages.numbers import estimate_cell
-from rightlung.reproduce.claims import HOLDS, NOT_SHOWN
 from rightlung.reproduce.fita.blind_rows import BlindRows
 from rightlung.reproduce.fita.claims import (
     BLEU,
@@ -32,11 +32,12 @@ from rightlung.reproduce.fita.claims import (
     TRUE_MICRO,
     TRUE_SIDED,
 )
-from rightlung.reproduce.fita.measuring import DIVERSITY, EXCHANGED, MAPS_PRIOR, TRUTH, TRUTH_EXCHANGED
+from rightlung.reproduce.fita.measuring import DIVERSITY, EXCHANGED, MAPS_PRIOR, REPORT, TRUTH, TRUTH_EXCHANGED
+from rightlung.reproduce.fita.overview import findings, overview
 from rightlung.reproduce.fita.truth import RATES
 from rightlung.reproduce.fita.variants import SALIENCY, STEPS, TABLE_2, VARIANTS
 from rightlung.reproduce.measurements import OVER_PATIENTS, Measurements
-from rightlung.reproduce.pair_claims import Judged, Place, claims_table, judge
+from rightlung.reproduce.pair_claims import Place, claims_table, judge
 from rightlung.reproduce.published import Subject
 from rightlung.reproduce.task_files import TaskFiles
 from rightlung.reproduce.task_tables import PRIOR, PRIOR_LABEL, TaskTables
@@ -48,6 +49,11 @@ NO_AIM = (
     "Overlap of words is no aim: a constant text has a higher BLEU-4 on Open-i than most published systems. Compare "
     "with the rows that never see the image, and read findings and sides. On synthetic studies, whose reports follow a "
     "grammar, only the tables against the scene mean something."
+)
+PARTS = (
+    "KiUT writes reports with a transformer that relates patches (RRA), reads every encoder layer (U-connection) and a "
+    "graph of symptoms. FITA adds an image refiner (IFR: symptoms attend to patches where a classifier's saliency is "
+    "high), a text refiner (TFR: a BERT) and an aligner of images and texts (CA)."
 )
 _OF_WORDS = (BLEU, R2GEN_BLEU, METEOR, ROUGE, CIDER, CE)
 _WORDS: Mapping[Place, str] = {place: TITLES[place] for place in _OF_WORDS}
@@ -74,6 +80,22 @@ class FitaPage(TaskTables):
         train = self.found.run.get("train")
         return BlindRows(self.found.prepared, self.found.folder, None if train is None else str(train), SETTINGS)
 
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the measured models that write reports."""
+        return {one.slug: self.label(one.slug) for one in VARIANTS
+                if one.slug != SALIENCY and self.files.files(one.slug, REPORT)}  # fmt: skip
+
+    def label_of_other(self, variant: str, rows: Mapping[str, str]) -> str:
+        """Return KiUT's short name."""
+        return "KiUT" if variant == "kiut" else super().label_of_other(variant, rows)
+
+    def _difference(self, variant: str, other: str | None, place: Place) -> Cell:
+        """Return no difference of the prior on sentences, which every model has of its own."""
+        return Cell("–") if place[0] == MAPS_PRIOR else super()._difference(variant, other, place)
+
+    def _best(self, place: Place, values: Mapping[str, Estimate]) -> list[str]:
+        return [] if place[0] == MAPS_PRIOR else super()._best(place, values)
+
     def _references(self, columns: Mapping[Place, str]) -> dict[str, dict[Place, Estimate]]:
         rows = {}
         for name, title in self.blind.titles.items():
@@ -82,6 +104,8 @@ class FitaPage(TaskTables):
         return rows
 
     def _paper(self, variant: str, place: Place, target: str | None) -> Cell:
+        if place == R2GEN_BLEU:  # the paper's stands beside BLEU-4
+            return Cell("–")
         published = self.found.published.find(Subject(variant, place[1], "mimic", "reports"), target)
         return Cell("–") if target is None or published is None else Cell(published.printed, f"Table {published.table}")
 
@@ -152,9 +176,10 @@ class FitaPage(TaskTables):
         caption = "In percent. FITA without CA is the row KiUT + IFR + TFR. Maps are scored on exact masks."
         yield from self.table("figure-1", "Figure 1: alignment with and without CA", caption, rows, columns,
                               minus="ifr-tfr", folded=False)  # fmt: skip
-        places: dict[Place, str] = {("instances", name): name for name in ("pointing", "auroc", "average_precision")}
+        names = ("pointing", "auroc", "average_precision")
+        places: dict[Place, str] = {("instances", name): find_measure(name).title for name in names}
         rows = {slug: self.label(slug) for slug in (SALIENCY, "fita", "no-saliency")} | {PRIOR: PRIOR_LABEL}
-        caption = "In percent: phrases on exact masks. The saliency is what the image refiner gets as its prior."
+        caption = "In percent: phrases on exact masks. The saliency is made by the classifier."
         yield from self.table("figure-3", "Figure 3: where the saliency points", caption, rows, places, minus=PRIOR)
 
     def published(self) -> Iterator[Table]:
@@ -170,27 +195,18 @@ class FitaPage(TaskTables):
         yield Table("published", "Published figures without a counterpart", "MIMIC-CXR.", header, lines, [], True)
 
 
-def _findings(judged: Sequence[Judged]) -> list[str]:
-    counts = {
-        whose: [one for one in judged if one.claim.ours == ours]
-        for whose, ours in (("the paper's", False), ("our", True))
-    }
-    return [
-        f"Of {whose} {len(some)} claims, {sum(one.verdict == HOLDS for one in some)} hold here; for "
-        f"{sum(one.verdict == NOT_SHOWN for one in some)} no difference is shown; "
-        f"{sum(not one.enough for one in some)} have too few seeds to be judged."
-        for whose, some in counts.items()
-        if some
-    ] + [NO_AIM]
-
-
 def make_page(found: Measurements) -> Page:
     """Estimate everything and return the page."""
     make = FitaPage(found)
     judged = judge(make.files, CLAIMS)
     sections = [
-        Section("finding", "Finding", _findings(judged)),
-        Section("claims", "Claims", parts=[claims_table(judged, TITLES)] if judged else []),
+        Section(
+            "finding",
+            "Finding",
+            items=[*findings(judged, make.files, make.blind), NO_AIM],
+            parts=[*overview(make.files, make.labels(), make.blind)],
+        ),
+        Section("claims", "Claims", parts=[claims_table(judged, TITLES)] if judged else [], folded=True),
         Section("tables", "Tables 1 and 2", [OVER_PATIENTS], parts=[*make.tables_1_and_2()]),
         Section("trust", "Can the reports be trusted?", parts=[*make.exchanged(), *make.severities()]),
         Section("figures", "Figures 1 and 3", parts=[*make.figures()]),
@@ -199,5 +215,7 @@ def make_page(found: Measurements) -> Page:
         Section("missing", "Missing", items=[*found.absent()]),
         Section("commands", "Commands", code="\n".join(found.commands), folded=True),
     ]
-    lead = f"Tables, figures and claims of {found.published.paper}, measured on {found.prepared.targets.source}."
+    lead = (
+        f"Tables, figures and claims of {found.published.paper}, measured on {found.prepared.targets.source}. {PARTS}"
+    )
     return Page(found.paper.title, lead, sections, found.facts, found.warning)
