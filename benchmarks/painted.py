@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from rightlung import open_source
+from rightlung.core import Study
 from rightlung.core.keyed import key_number
 from rightlung.models.preprocessing import letterbox, standardise
 from rightlung.scoring import recognition
@@ -42,10 +43,15 @@ def load(films: str, kind: str, arguments: argparse.Namespace) -> Films:
     mark = "&" if films.startswith("manifest") and "?" in films else "?"
     chosen = f"&findings={arguments.findings.replace(' ', '%20')}" if arguments.findings else ""
     shares = {"untouched": (1, 0), "control": (0, 1), "painted": (0, 0)}
-    both = []
+    both: list[list[Study]] = []
     for untouched, control in (shares["untouched"], shares[kind]):
         address = f"painted:{films}{mark}count={arguments.count}&seed={arguments.seed}{chosen}"
-        both.append(list(open_source(f"{address}&untouched={untouched}&control={control}")))
+        source = open_source(f"{address}&untouched={untouched}&control={control}")
+        len(source)  # finds the normal films
+        began = time.process_time()
+        both.append(list(source))
+    speed = len(both[1]) / (time.process_time() - began)  # the outlines are known from the first pass
+    print(f"{kind}: {speed:.0f} studies a second of CPU time, {len(source.problems)} films skipped", flush=True)
     squares = [torch.stack([letterbox(study.image, arguments.size)[0] for study in part])[:, None] for part in both]
     return Films(standardise(squares[0]), standardise(squares[1]), [str(study.patient) for study in both[0]])
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from rightlung.cli.main import app
 from rightlung.core import InputError
+from rightlung.predictions import open_predictions
 from rightlung.probes.twins import TwinImage, changed_finding
 from rightlung.studies.sources import open_source
 
@@ -54,3 +59,21 @@ def test_the_probe_of_twins_takes_painted_studies(address: str) -> None:
         open_source(f"painted:{address}?seed=4&findings=cardiomegaly&untouched=0&control=0")[0].twin(
             "moved", "cardiomegaly"
         )
+
+
+def test_asking_about_twins_takes_painted_studies(address: str, tmp_path: Path) -> None:
+    painted = f"painted:{address}?count=4&seed=4&findings=mass&untouched=0&control=0"
+    options = [
+        "--condition",
+        "none",
+        "--condition",
+        "twin-removed",
+        "--condition",
+        "twin-moved",
+        "--out",
+        str(tmp_path / "answers"),
+    ]
+    done = CliRunner().invoke(app, ["predict", "tests.audit.gate_models:Blind", painted, *options])
+    assert done.exit_code == 0, done.output
+    asked = {row.condition for row in open_predictions(tmp_path / "answers")}
+    assert asked == {"none", "twin-removed", "twin-moved"}

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
-import torch
-
 from rightlung.core import Image, InputError, Study
 from rightlung.core.errors import check_known
 from rightlung.core.problem import Problem
@@ -25,6 +23,7 @@ from rightlung.phantom.config import DEVICE_ORDER, FINDING_ORDER, LEAST_PIXELS, 
 from rightlung.phantom.source import open_config
 from rightlung.studies.cache import cache_folder
 from rightlung.studies.sources import Address, Source, open_source
+from rightlung.studies.study_cache import reduced
 
 PARAMETERS = ("count", "seed", "untouched", "control", "findings", "absent", "size", "config")
 UNTOUCHED, CONTROL = 0.25, 0.1
@@ -133,16 +132,7 @@ def _skipped(abnormal: Counter[str]) -> str:
 
 
 def _reduced(film: Study, size: int) -> Image:
-    """Return the film's image with at most ``size`` pixels a side."""
-    image = film.image
-    longest = max(image.shape)
-    if longest <= size:
-        return image
-    shape = [max(1, round(side * size / longest)) for side in image.shape]
-    pixels = torch.tensor(image)[None, None]
-    small = torch.nn.functional.interpolate(pixels, shape, mode="bilinear", align_corners=False, antialias=True)
-    smaller: Image = small[0, 0].clamp(0, 1).numpy()
-    return smaller
+    return reduced(film.image, size)
 
 
 def open_painted(address: Address) -> PaintedSource:

@@ -94,15 +94,15 @@ class StudyWriter:
         write_whole(self._folder / STUDIES, json.dumps({"source": self._source, "studies": self._rows}))
 
 
-def reduced(image: Image) -> Image:
-    """Return an image of at most `LONGEST_SIDE` pixels per side."""
+def reduced(image: Image, size: int = LONGEST_SIDE) -> Image:
+    """Return an image of at most ``size`` pixels per side."""
     height, width = image.shape
     longest = max(height, width)
-    if longest <= LONGEST_SIDE:
+    if longest <= size:
         return image
     import torch
 
-    target = [max(1, round(side * LONGEST_SIDE / longest)) for side in (height, width)]
+    target = [max(1, round(side * size / longest)) for side in (height, width)]
     pixels = torch.from_numpy(np.array(image))[None, None]
     small = torch.nn.functional.interpolate(pixels, target, mode="bilinear", align_corners=False, antialias=True)
     smaller: Image = small[0, 0].clamp(0, 1).numpy()
