@@ -14,6 +14,7 @@ import csv
 import shutil
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,7 +27,8 @@ from pycocoevalcap.rouge.rouge import Rouge
 from rightlung.audit.report_files import paired, read_reports
 from rightlung.audit.report_scores import WORD_PROTOCOLS, ReportScoring, score_reports
 from rightlung.measuring.texts import bleu_columns, cider_columns, meteor_columns, rouge_columns
-from rightlung.scoring.language import clean_words, corpus_bleu, corpus_meteor, token_rule
+from rightlung.scoring.language import clean_words, corpus_bleu, token_rule
+from rightlung.scoring.meteor import corpus_meteor
 from rightlung.studies import open_source
 
 
@@ -52,7 +54,13 @@ def coco(answers: list[list[str]], references: list[list[str]], java: bool) -> d
     bleu = Bleu(4).compute_score(true, said, verbose=0)[0]
     found = {f"bleu_{n}": value for n, value in enumerate(bleu, start=1)}
     found |= {"rouge_l": Rouge().compute_score(true, said)[0], "cider": Cider().compute_score(true, said)[0]}
-    return found | ({"meteor": Meteor().compute_score(true, said)[0]} if java else {})
+    return found | ({"meteor": meteor().compute_score(true, said)[0]} if java else {})
+
+
+@cache
+def meteor() -> Meteor:
+    """Return a METEOR, whose Java program takes seconds to start."""
+    return Meteor()
 
 
 def ours(answers: list[str], references: list[str], java: bool) -> dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rightlung.core import InputError
-from rightlung.scoring import language
+from rightlung.scoring import meteor
 from rightlung.scoring.language import (
     BLEU_COLUMNS,
     bleu_statistics,
@@ -18,16 +18,15 @@ from rightlung.scoring.language import (
     clean_words,
     copied_share,
     corpus_bleu,
-    corpus_meteor,
     greedy_match,
     mean_sentence_bleu,
-    meteor_statistics,
     r2gen_words,
     rouge_l,
     sentence_bleu,
     token_rule,
     vocabulary_of,
 )
+from rightlung.scoring.meteor import corpus_meteor, meteor_statistics
 
 TRUE = [
     "The heart is normal in size. No pleural effusion or pneumothorax.",
@@ -133,37 +132,37 @@ def test_corpus_meteor_is_the_jars_also_for_texts_drawn_repeatedly() -> None:
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="METEOR needs Java")
 def test_meteor_starts_once_and_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    meteor = pytest.importorskip("pycocoevalcap.meteor.meteor")
+    program = pytest.importorskip("pycocoevalcap.meteor.meteor")
     started: list[Any] = []
-    begin = meteor.Meteor.__init__
+    begin = program.Meteor.__init__
 
     def counted(self: Any) -> None:
         begin(self)
         started.append(self)
 
-    monkeypatch.setattr(meteor.Meteor, "__init__", counted)
-    language._stop_meteor()
-    monkeypatch.setattr(language, "_KNOWN", {})
+    monkeypatch.setattr(program.Meteor, "__init__", counted)
+    meteor._stop_meteor()
+    monkeypatch.setattr(meteor, "_KNOWN", {})
     first = meteor_statistics(*WORDS)
-    language._KNOWN.clear()
+    meteor._KNOWN.clear()
     second = meteor_statistics(*WORDS)
     assert len(started) == 1
     assert all(np.array_equal(first[name], second[name]) for name in first)
     started[0].meteor_p.kill()
     started[0].meteor_p.wait()
     assert np.array_equal(meteor_statistics(*WORDS)["meteor_chunks"], first["meteor_chunks"])  # known pairs: not asked
-    language._KNOWN.clear()
+    meteor._KNOWN.clear()
     with pytest.raises(InputError, match="METEOR"):
         meteor_statistics(*WORDS)
     assert np.array_equal(meteor_statistics(*WORDS)["meteor_chunks"], first["meteor_chunks"])
     assert len(started) == 2
-    monkeypatch.setattr(language, "PAIRS_AT_ONCE", 1)
-    monkeypatch.setattr(language, "usable_cores", lambda: 2)
-    language._KNOWN.clear()
+    monkeypatch.setattr(meteor, "PAIRS_AT_ONCE", 1)
+    monkeypatch.setattr(meteor, "usable_cores", lambda: 2)
+    meteor._KNOWN.clear()
     several = meteor_statistics(*WORDS)
     assert len(started) == 3
     assert all(np.array_equal(first[name], several[name]) for name in first)
-    language._stop_meteor()
+    meteor._stop_meteor()
 
 
 def test_without_java_meteor_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

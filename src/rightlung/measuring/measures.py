@@ -22,8 +22,9 @@ from rightlung.lexicon.findings import canonical_finding
 from rightlung.measuring import boxes, retrieval, texts
 from rightlung.scoring.clinical import GROUPS
 from rightlung.scoring.detection import IOU_THRESHOLDS, Detections
-from rightlung.scoring.language import corpus_bleu, corpus_meteor
+from rightlung.scoring.language import corpus_bleu
 from rightlung.scoring.localisation import METRICS, score
+from rightlung.scoring.meteor import corpus_meteor
 from rightlung.scoring.recognition import SortedScores, one_of_classes
 from rightlung.scoring.retrieval import median_rank
 from rightlung.scoring.text_retrieval import Candidates

@@ -28,11 +28,11 @@ from rightlung.scoring.language import (
     bleu_statistics,
     cider,
     greedy_match,
-    meteor_statistics,
     rouge_l,
     sentence_bleu,
     token_rule,
 )
+from rightlung.scoring.meteor import meteor_statistics
 from rightlung.scoring.text_retrieval import without_case_and_spaces
 
 if TYPE_CHECKING:
