@@ -122,6 +122,7 @@ def _blur(log: Tensor, border: Tensor, contrast: float) -> float:
     steepest = float(slope.kthvalue(max(1, int(0.98 * len(slope)))).values)
     width = contrast / max(steepest, 1e-3)
     # A pass of `soft_blur` has a variance of 0.45 square pixels; a border's width is about 2.5 standard deviations.
+    # Half of the width is taken for blur, because the borders of lungs are soft themselves.
     return min(max((width / 2.5) ** 2 - (_SHARP / 2.5) ** 2, 0.0) / _BLURS / 4, float(_MOST_BLURS))
 
 

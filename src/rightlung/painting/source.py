@@ -28,7 +28,7 @@ from rightlung.studies.study_cache import reduced
 PARAMETERS = ("count", "seed", "untouched", "control", "findings", "absent", "size", "config")
 UNTOUCHED, CONTROL = 0.25, 0.1
 """The default shares of untouched films and of films painted with zero strength."""
-_AT_ONCE = 16
+_AT_ONCE = 8  # fits into the cache of a core
 
 
 class PaintedSource(Source):
