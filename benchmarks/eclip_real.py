@@ -32,6 +32,7 @@ from rightlung.core import InputError, Mask
 from rightlung.core.files import write_json, write_whole
 from rightlung.models.blind.prior import FOLDS, PriorRow, fit_prior
 from rightlung.models.probe import ProbeSettings, fit_probe
+from rightlung.reproduce.eclip.variants import SMALL_EXPERT_BATCHES
 from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.estimator import Estimator
 from rightlung.scoring import localisation
@@ -85,7 +86,8 @@ def probe(bench: Benchmark) -> Iterator[Row]:
     given = dict(one.split("=", 1) for one in bench.given.model)
     count = bench.given.annotated
     train = f"data.train[0]={bench.phantoms()}"
-    expert = [f'data.train[1].source="phantom?count={count}&seed=21"', f"data.train[1].cached_studies={count}"]
+    expert = [f'data.train[1].source="phantom?count={count}&seed=21"', f"data.train[1].cached_studies={count}",
+              SMALL_EXPERT_BATCHES]  # fmt: skip
     runs = {name: bench.changes(recipe, train, *(expert if name != "clip" else ()))
             for name, recipe in PROBED.items() if name not in given}  # fmt: skip
     bench.train({f"probe-{name}": arguments for name, arguments in runs.items()})

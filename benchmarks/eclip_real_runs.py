@@ -17,6 +17,7 @@ from typing import Any
 import rightlung
 from rightlung.models.blind.prior import fold_of
 from rightlung.pages.numbers import number, span
+from rightlung.reproduce.eclip.variants import SMALL_BATCHES
 from rightlung.reproduce.processes import Task, in_processes
 from rightlung.results.estimate import BootstrapSettings, Estimate
 
@@ -96,7 +97,7 @@ class Benchmark:
         """Return a recipe with the changes that all have, those of the run, and those of the command line."""
         given, shared = self.given, [f"data.cache_folder={self.out / 'cache'}", f"seed={self.given.seed}"]
         if recipe != "fine-tune":
-            shared += [f"data.image_size={given.pixels}", f"model.config.image.size={given.pixels}"]
+            shared += [f"data.image_size={given.pixels}", f"model.config.image.size={given.pixels}", *SMALL_BATCHES]
         steps = [] if given.steps is None else [f"schedule={{steps: {given.steps}, warmup_steps: {given.steps // 10}}}"]
         return [recipe, *(part for one in (*shared, *changes, *steps, *given.set) for part in ("--set", one))]
 

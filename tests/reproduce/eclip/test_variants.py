@@ -16,6 +16,7 @@ from rightlung.reproduce.eclip.variants import ANNOTATED, MAPS, VARIANTS, expert
 from rightlung.reproduce.plan import Plan, recipes_of
 from rightlung.reproduce.published import published_in
 from rightlung.reproduce.variants import Job, jobs
+from rightlung.reproduce.xbench.variants import VARIANTS as XBENCH
 from rightlung.training.cache import DiskCache
 from rightlung.training.datasets import LoadOptions
 from rightlung.training.targets import target_builders
@@ -93,6 +94,17 @@ def test_three_seeds_are_about_a_hundred_runs() -> None:
     assert (len(VARIANTS), len(found)) == (64, 108)  # docs/eclip.md names both
     assert {"clip-expert-seed3", "gloria-expert-post-seed3", "tied-random-seed3", "map-none-seed3"} <= {*found}
     assert not {"swin-expert-seed2", "map-ones-seed2", "ablation-e-seed2", "shortcut-clip-seed2"} & {*found}
+
+
+def test_experiments_with_smaller_batches_see_as_many_images() -> None:
+    new = recipes_of(PLAN, Job(KNOWN["clip-expert"], 1))[""]
+    old = recipes_of(Plan("xbench", Path("out")), Job(next(v for v in XBENCH if v.slug == "eclip"), 1))[""]
+    assert (old.schedule.steps, old.batch_size, old.data.train[1].added_images) == (700, 128, 64)
+    assert old.schedule.steps * old.batch_size == new.schedule.steps * new.batch_size
+    for one, two in zip(old.data.train, new.data.train, strict=True):
+        assert old.schedule.steps * one.added_images == new.schedule.steps * two.added_images
+        assert one.probability == two.probability
+    assert old.ema**2 == pytest.approx(new.ema, abs=1e-5)
 
 
 def test_a_processor_without_parameters_has_no_learning_rate_of_its_own() -> None:

@@ -65,7 +65,7 @@ CLAIMS: tuple[PairClaim, ...] = (
     PairClaim("Ablation", "The curriculum helps.", "ablation-e-m-c", "ablation-e-m", ACCURACY),
     PairClaim("Ablation", "Priming helps.", "clip-expert", "ablation-e-m-c", ACCURACY),
     PairClaim("Ablation", "Attention is better than a mask.", "ablation-e", "ablation-mask", ACCURACY),
-    PairClaim("Figure 1", "eCLIP is ahead of DACL after few steps.", "clip-expert-180", "clip-dacl-180", AUROC),
+    PairClaim("Figure 1", "eCLIP is ahead of DACL after few steps.", "clip-expert-90", "clip-dacl-90", AUROC),
     PairClaim("Figure 1", "eCLIP is ahead of m³-mix with few labels.", "clip-expert", "clip-m3", PROBE),
     PairClaim("Retrieval", "eCLIP finds reports better than CLIP.", "clip-expert", "clip", RECALL),
     PairClaim("Retrieval", "eCLIP finds images better than CLIP.", "clip-expert", "clip", RECALL_BACK),

@@ -14,6 +14,7 @@ from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED, PROBED, SHAR
 from rightlung.reproduce.eclip.tables import COLUMNS, table_name
 from rightlung.reproduce.eclip.variants import (
     ABLATION,
+    ALL_STEPS,
     ANNOTATED,
     COUNTED,
     EFFICIENCY,
@@ -143,9 +144,8 @@ class EclipPage(EmbeddingTables):
         """Yield the counterparts of Figure 1."""
         rows = {name: self.label(name) for name in EFFICIENCY}
         steps = {f"{slug}-{count}": f"{rows[slug]}, {count}" for slug in rows for count in STEPS}
-        every = {
-            name: steps.get(name, f"{rows.get(name, '')}, 700") for name in sorted({*rows, *steps}, key=_by_length)
-        }
+        steps |= {slug: f"{label}, {ALL_STEPS}" for slug, label in rows.items()}
+        every = {name: steps[name] for name in sorted(steps, key=_by_length)}
         yield from self.table("steps", "Figure 1, top: zero-shot by training steps", "In percent.", every,
                               {AUROC: COLUMNS[AUROC], ACCURACY: COLUMNS[ACCURACY]})  # fmt: skip
         shares: dict[Place, str] = {
@@ -180,7 +180,7 @@ class EclipPage(EmbeddingTables):
 
 def _by_length(slug: str) -> tuple[str, int]:
     name, _, steps = slug.rpartition("-")
-    return (name, int(steps)) if steps.isdigit() else (slug, 700)
+    return (name, int(steps)) if steps.isdigit() else (slug, ALL_STEPS)
 
 
 def _findings(judged: Sequence[Judged]) -> list[str]:

@@ -75,8 +75,14 @@ ANNOTATED = 1080
 NUMBERS = (100, ANNOTATED, 10_000)
 COUNTED = ("sentence-mask", "gaze", "random")
 """The maps whose number is varied."""
-STEPS = (180, 350)
-"""Of the shorter runs of Figure 1; the others have 700."""
+STEPS, ALL_STEPS = (90, 175), 350
+"""Of the shorter runs of Figure 1, and of the others."""
+SMALL_BATCHES = (
+    "schedule={steps: 700, warmup_steps: 70}", "batch_size=128", "ema=0.998", "optimizer.learning_rate=1e-3",
+    "checkpoint_every=350", "log_every=50",
+)  # fmt: skip
+"""The recipes with as many images in twice as many steps, for experiments that were run so; `SMALL_EXPERT_BATCHES`."""
+SMALL_EXPERT_BATCHES = "data.train[1].added_images=64"
 EFFICIENCY = ("clip", "clip-dacl", "clip-expert")
 SHORTCUT, STRENGTH = "marker:pneumonia", 0.9
 """A planted word, present in 95 % of the studies with pneumonia and 5 % of the others."""

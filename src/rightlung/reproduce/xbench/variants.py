@@ -13,7 +13,7 @@ from rightlung.core import Study
 from rightlung.models.maps import use_map
 from rightlung.models.registry import load
 from rightlung.models.untrained import untrained
-from rightlung.reproduce.eclip.variants import ENCODERS
+from rightlung.reproduce.eclip.variants import ENCODERS, SMALL_BATCHES, SMALL_EXPERT_BATCHES
 from rightlung.reproduce.eclip.variants import quick_changes as tiny
 from rightlung.reproduce.variants import QUICK_POOLS, Job, Variant
 
@@ -30,7 +30,7 @@ CHEST, GENERAL, UNTRAINED = "clip", "clip-general", "clip-untrained"
 
 
 def _trained(slug: str, name: str, note: str, recipe: str, *changes: str) -> Variant:
-    return Variant(slug, name, "paper", note, recipe, changes=changes)
+    return Variant(slug, name, "paper", note, recipe, changes=(*SMALL_BATCHES, *changes))
 
 
 def _shipped(name: str, start: Any, studies: Iterable[Study]) -> object:
@@ -50,7 +50,7 @@ def _made(slug: str, name: str, note: str, derive: Callable[..., object], start:
     """Return a variant that is not trained; one without a start never reads the recipe's studies."""
     recipe = "eclip-clip" if start is None else start.recipe
     seeds = 1 if start is None else None
-    changes = () if start is None else start.changes
+    changes = SMALL_BATCHES if start is None else start.changes
     return Variant(slug, name, "paper", note, recipe, start, max_seeds=seeds, derive=derive, changes=changes)
 
 
@@ -63,7 +63,8 @@ _TRAINED: dict[Variant, tuple[str, ...]] = {
         ("grad-cam", "gradient-attention", "rollout"),
     _trained("gloria", "GLoRIA", "attention of words", "eclip-gloria"):
         ("similarity", "grad-cam", "gradient-attention"),
-    _trained("eclip", "eCLIP", "similarity; learned from simulated gaze", "eclip-clip-expert"): ("grad-cam",),
+    _trained("eclip", "eCLIP", "similarity; learned from simulated gaze", "eclip-clip-expert", SMALL_EXPERT_BATCHES):
+        ("grad-cam",),
 }  # fmt: skip
 """The models trained here, with the kinds of maps besides their own."""
 _SHIPPED = {
