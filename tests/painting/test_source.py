@@ -110,8 +110,10 @@ def test_what_a_film_is_not_known_to_lack_stays_unknown(address: str, tmp_path: 
         negative = {name for name, kind in study.findings.items() if kind is Polarity.NEGATIVE}
         assert negative == {"no finding"}
         assert lesions <= {name for name, kind in study.findings.items() if kind is Polarity.POSITIVE}
-        said = {kind for phrase in study.phrases for name, kind in phrase.findings.items()}
+        said = {kind for phrase in study.phrases for kind in phrase.findings.values()}
         assert Polarity.NEGATIVE not in said
+        texts = " ".join(phrase.text.lower() for phrase in study.phrases)
+        assert "acute" not in texts
         assert all(kind is Polarity.POSITIVE for known in study.region_findings.values() for kind in known.values())
     labelled = films(tmp_path / "a", findings=["No Finding"])
     told = films(tmp_path / "b", findings={"Nodule": "negative", "Pneumonia": "negative"})

@@ -164,7 +164,7 @@ def _study(one: Plan, scene: Scene, rendering: Rendering) -> Study:
     film, recipe = one.film, one.recipe
     absent = absent_findings(film, recipe)
     present = present_findings(scene) - {NO_FINDING}
-    statements = [told for told in write_report(scene, recipe.config, recipe.seed) if _is_known(told, absent)]
+    statements = [told for told in write_report(scene, recipe.config, recipe.seed) if _is_known(told, present, absent)]
     made = scene_study(scene, rendering, 0, recipe.config, (), recipe.source, statements)
     findings = dict.fromkeys(sorted(present), Polarity.POSITIVE)
     findings |= dict.fromkeys(sorted(absent - present), Polarity.NEGATIVE)
@@ -197,10 +197,14 @@ def absent_findings(film: Study, recipe: Recipe) -> frozenset[str]:
     return recipe.painted & lacking - {NO_FINDING}
 
 
-def _is_known(statement: Statement, absent: frozenset[str]) -> bool:
-    """Whether a sentence denies nothing but what the film is known to lack."""
+def _is_known(statement: Statement, present: frozenset[str], absent: frozenset[str]) -> bool:
+    """Whether a sentence denies nothing but what the film is known to lack.
+
+    "No acute process" names no finding and hints at many.
+    """
     denied = {name for name, kind in statement.findings.items() if kind is Polarity.NEGATIVE}
-    return NO_FINDING not in statement.findings and denied <= absent
+    vague = statement.topics if not statement.findings else frozenset()
+    return NO_FINDING not in statement.findings and denied <= absent and vague <= present | absent
 
 
 @dataclass(frozen=True, eq=False)
