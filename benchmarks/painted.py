@@ -109,8 +109,9 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--findings", default="", help="paint only these, separated by commas")
+    parser.add_argument("--kind", choices=("control", "painted"), help="measure only these")
     arguments = parser.parse_args(given)
-    for kind in ("control", "painted"):
+    for kind in ("control", "painted") if arguments.kind is None else (arguments.kind,):
         began = time.perf_counter()
         films = load(arguments.nih or PHANTOMS, kind, arguments)
         print(f"{kind} or untouched: {discriminate(films, arguments)}; {time.perf_counter() - began:.0f} s", flush=True)

@@ -11,8 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from rightlung.core import InputError
+from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.painting.outlines import ROWS, Outlines
 from rightlung.phantom.image import anatomy
 from rightlung.phantom.image.anatomy import APEX, AXIS, FIELD, Thorax, at, rounded
@@ -27,6 +31,8 @@ _SHAPES = (0.55, 1.7)
 """The height of a chest by its width, relative to an average adult: wider limits than any patient's."""
 _DOMES = (-2.5, 4.5)
 """By how many centimetres the left hemidiaphragm may lie below the right one: gas below it can look like lung."""
+_FIXED = ("clavicle", "trachea", "carina", "spine", "hilar", "abdomen", "apical")
+"""Words in the names of regions that no finding moves far."""
 _SMOOTHING = 0.9  # centimetres
 _BAND = 0.4  # centimetres between the top of a hemidiaphragm's outline and its surface
 
@@ -66,6 +72,25 @@ class Chest:
             shift=(self.origin[0] - 0.5, self.origin[1] - 0.5), dose=1.0, contrast=1.0, brightness=0.0,
             collimated=(0.0, 0.0, 0.0, 0.0), grid_lines=False, marker="none", text_box=False, seed=seed,
         )  # fmt: skip
+
+    def in_film(self, points: Tensor) -> Tensor:
+        """Convert points from fractions of the square to fractions of the film; NaN for those outside."""
+        height, width = self.shape
+        moved = points * (self.side / torch.tensor([width, height], dtype=torch.float32))
+        inside = ((moved >= 0) & (moved <= 1)).all(1, keepdim=True)
+        return torch.where(inside, moved, torch.full_like(moved, torch.nan))
+
+    def regions(self, boxes: Floats) -> NDArray[np.float32]:
+        """Return the boxes (29, 4) of the regions in the film, where no finding moves them far the model's own."""
+        height, width = self.shape
+        scaled = boxes * (self.side / np.array([width, height, width, height]))
+        for row, name in enumerate(IMAGENOME_REGIONS):
+            seen = self.outlines.regions[row]
+            if any(word in name for word in _FIXED) and np.isfinite(seen).all():
+                scaled[row] = seen
+        scaled[:, :2] = scaled[:, :2].clip(0.0, 0.999)
+        scaled[:, 2:] = np.maximum(scaled[:, 2:].clip(0.0, 1.0), scaled[:, :2] + 1e-3)
+        return scaled.astype(np.float32)
 
 
 def fit_chest(outlines: Outlines, shape: tuple[int, int], sex: str | None, what: str) -> Chest:

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import grid_sample, interpolate, pad
+from torch.nn.functional import interpolate, pad
 
 from rightlung.core import Image
 from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.painting.chest import Chest, build_thorax
 from rightlung.painting.film import Effect, Film, apply, develop, levels_of, vessels_of
+from rightlung.painting.warp import deformed, displacements
 from rightlung.phantom.image import lesions, maps, physics, tissue
 from rightlung.phantom.image.anatomy import Thorax
 from rightlung.phantom.image.columns import table
 from rightlung.phantom.image.composite import PLEURA, Overlay, draw_lesions
 from rightlung.phantom.image.devices import draw_devices, lay_devices
-from rightlung.phantom.image.frame import Frame, look_up
+from rightlung.phantom.image.frame import Frame
 from rightlung.phantom.image.maps import LUNG_DENSITY, AnatomyMaps, enlarge, smooth_step
 from rightlung.phantom.image.randomness import SmoothNoise, draw_noise, low_bits, seeds_of
 from rightlung.phantom.image.regions import region_boxes
@@ -34,7 +34,6 @@ from rightlung.phantom.scene import Scene
 from rightlung.phantom.twins import LEAST_CHANGE
 
 NOISE_STREAM = 71
-_SPINE = 2.0  # half of its width in centimetres; it stays where it is
 _WAVES = ((8, 0.2), (30, 0.09))  # cells across the square, and centimetres: how borders waver
 SHAPES = ("cardiomegaly", "hiatal hernia")
 """Findings whose outline is that of an organ."""
@@ -44,8 +43,6 @@ _FAINT = 0.4  # of the severity of a phantom's nodule
 _LINE = 0.75  # of a pixel: the thinnest line that is drawn
 _RIM = 0.5  # centimetres beyond the outline of a lung that are filled with it
 _LEAST_SHIFT = 0.02  # centimetres
-_FIXED = ("clavicle", "trachea", "carina", "spine", "hilar", "abdomen", "apical")
-"""Words in the names of regions whose boxes are the anatomy model's own: no finding moves them far."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +89,7 @@ def _paint(jobs: Sequence[Job]) -> list[Rendering]:
     lesion_masks, device_masks = torch.split(overlay.masks, batch.lesion_counts), torch.split(devices, batch.devices)
     tips = torch.split(batch.tips, batch.devices)
     heart = (enlarge(coarse.heart, side) > 0) & (outline <= 0)
-    shifts = _displacements(own, thorax, coarse)
+    shifts = displacements(own, thorax, coarse)
     painted = []
     for row, job in enumerate(jobs):
         image, exposed = job.image, torch.ones((side, side), dtype=torch.bool)
@@ -108,8 +105,8 @@ def _paint(jobs: Sequence[Job]) -> list[Rendering]:
                 heart=(heart[row] & exposed)[cut][None],
                 lesion_masks=[(lesion_masks[row] & exposed)[:, *cut]],
                 device_masks=[(device_masks[row] & exposed)[:, *cut]],
-                device_tips=[_in_film(tips[row], job)],
-                regions=torch.from_numpy(_regions(regions[row], job))[None],
+                device_tips=[job.chest.in_film(tips[row])],
+                regions=torch.from_numpy(job.chest.regions(regions[row]))[None],
             )
         )
     return painted
@@ -121,7 +118,7 @@ def _blended(job: Job, film: Film, effect: Effect, shift: Tensor, pixel: float) 
     if float((effect.markings - 1).abs().amax()) > 0.01:
         vessels = vessels_of(film, pixel)
     if float(shift.abs().amax()) * pixel * job.strength > _LEAST_SHIFT:
-        log, vessels = _deformed(torch.stack([log, vessels]), shift * job.strength)
+        log, vessels = deformed(torch.stack([log, vessels]), shift * job.strength)
     image = apply(film, effect, log, vessels)[: job.image.shape[0], : job.image.shape[1]]
     return _finished(image.numpy(), job.image, film.levels)
 
@@ -163,7 +160,7 @@ def _roughened(overlay: Overlay, batch: SceneBatch, scenes: Sequence[Scene]) -> 
     shift = torch.stack([noise[0] + noise[2], noise[1] + noise[3]], dim=1)  # pixels
     planes = torch.stack([overlay.keep, overlay.water, overlay.bone, overlay.markings], dim=1)
     masks = torch.split(overlay.masks, batch.lesion_counts)
-    moved = [_deformed(torch.cat([planes[row], masks[row].float()]), shift[row], "bilinear") for row in range(count)]
+    moved = [deformed(torch.cat([planes[row], masks[row].float()]), shift[row], "bilinear") for row in range(count)]
     keep, water, bone, markings = torch.stack([one[:4] for one in moved]).unbind(1)
     changed = torch.cat([one[4:] for one in moved]) > 0.5
     own = [lesion.finding in SHAPES for scene in scenes for lesion in scene.lesions]
@@ -207,48 +204,6 @@ def _free_air(jobs: Sequence[Job], overlay: Overlay) -> Tensor:
     return torch.stack(air).float()
 
 
-def _displacements(own: Thorax, changed: Thorax, coarse: AnatomyMaps) -> Tensor:
-    """Return how far the anatomy at each pixel has moved, in centimetres (n, 2, side / 2, side / 2): x, y.
-
-    Borders move as the tables do, what lies between them in proportion; walls, spine and apices stay.
-    """
-    tables = np.stack([*changed.inner, *changed.outer, *(a - b for a, b in zip(changed.inner, own.inner, strict=True)),
-                       *(a - b for a, b in zip(changed.outer, own.outer, strict=True))], axis=1)  # fmt: skip
-    right, left, wall_right, wall_left, *moves = look_up(torch.from_numpy(tables.astype(np.float32)), coarse.y)
-    (drop,) = look_up(torch.from_numpy((changed.diaphragm - own.diaphragm)[:, None].astype(np.float32)), coarse.x)
-    still = torch.zeros_like(right)
-    spine = (torch.maximum(right + 0.6, still - _SPINE), torch.minimum(left - 0.6, still + _SPINE))
-    both = (moves[0] + moves[1]) / 2
-    together = torch.where(moves[0] * moves[1] > 0, both.sign() * torch.minimum(moves[0].abs(), moves[1].abs()), still)
-    knots = [
-        (wall_right, moves[2]), (right, moves[0]), (spine[0], 0.5 * together), (spine[1], 0.5 * together),
-        (left, moves[1]), (wall_left, moves[3]),
-    ]  # fmt: skip
-    x = _between(knots, coarse.x)
-    below = (-coarse.diaphragm).clamp_min(0.0)
-    x = x * (1 - smooth_step(below, 0.0, 3.0))
-    y = drop * smooth_step(coarse.down, 0.3, 1.0) * (1 - smooth_step(below, 0.0, 9.0))
-    return torch.stack([x, y], dim=1)
-
-
-def _between(knots: Sequence[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
-    """Interpolate values at ascending knots (place, value), constant beyond the first and the last."""
-    found = knots[0][1]
-    for (begin, first), (end, second) in pairwise(knots):
-        share = ((x - begin) / (end - begin).clamp_min(0.1)).clamp(0.0, 1.0)
-        found = torch.where(x > begin, first + (second - first) * share, found)
-    return found
-
-
-def _deformed(planes: Tensor, shift: Tensor, mode: str = "bicubic") -> Tensor:
-    """Return planes (k, side, side) whose content has moved by ``shift`` (2, side / 2, side / 2) pixels."""
-    side = planes.shape[-1]
-    steps = (torch.arange(side, dtype=torch.float32) + 0.5) * (2 / side) - 1
-    moved = enlarge(shift, side) * (2 / side)
-    grid = torch.stack([steps[None] - moved[0], steps[:, None] - moved[1]], dim=-1)
-    return grid_sample(planes[None], grid[None], mode, "border", align_corners=False)[0]
-
-
 def _square(image: Image, side: int) -> Tensor:
     height, width = image.shape
     return pad(torch.from_numpy(np.array(image)), (0, side - width, 0, side - height))
@@ -258,24 +213,3 @@ def _finished(image: Image, film: Image, levels: int) -> Image:
     """Return the painted image in the film's grey levels; pixels that hardly change keep the film's value."""
     stepped = np.round(image * np.float32(levels)) / np.float32(levels)
     return np.where(np.abs(image - film) >= LEAST_CHANGE, stepped, film).astype(np.float32)
-
-
-def _in_film(points: Tensor, job: Job) -> Tensor:
-    """Convert fractions of the square to fractions of the film; NaN for points outside."""
-    height, width = job.image.shape
-    moved = points * (job.chest.side / torch.tensor([width, height], dtype=torch.float32))
-    inside = ((moved >= 0) & (moved <= 1)).all(1, keepdim=True)
-    return torch.where(inside, moved, torch.full_like(moved, torch.nan))
-
-
-def _regions(boxes: np.ndarray, job: Job) -> np.ndarray:
-    """Return the boxes of the 29 regions in the film: from its chest, or the anatomy model's own."""
-    height, width = job.image.shape
-    scaled = boxes * (job.chest.side / np.array([width, height, width, height]))
-    for row, name in enumerate(IMAGENOME_REGIONS):
-        seen = job.chest.outlines.regions[row]
-        if any(word in name for word in _FIXED) and np.isfinite(seen).all():
-            scaled[row] = seen
-    scaled[:, :2] = scaled[:, :2].clip(0.0, 0.999)
-    scaled[:, 2:] = np.maximum(scaled[:, 2:].clip(0.0, 1.0), scaled[:, :2] + 1e-3)
-    return scaled.astype(np.float32)

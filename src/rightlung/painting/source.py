@@ -8,17 +8,19 @@ source may also have its own parameters: ``painted:phantom?count=9&seed=1?count=
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
-from rightlung.core import Image, InputError, Study
+from rightlung.core import Image, InputError, Polarity, Study
 from rightlung.core.errors import check_known
 from rightlung.core.problem import Problem
+from rightlung.lexicon.findings import canonical_finding
+from rightlung.lexicon.labeller import read_sentence
 from rightlung.lexicon.labels import LABEL_SETS
 from rightlung.painting.chest import fit_chest
 from rightlung.painting.outlines import Outlines, find_outlines
-from rightlung.painting.study import NOT_PAINTED, Plan, Recipe, abnormality, make_studies, painting_config, plan
+from rightlung.painting.study import DEVICES, NO_FINDING, NOT_PAINTED, Plan, Recipe, make_studies, painting_config, plan
 from rightlung.phantom.config import DEVICE_ORDER, FINDING_ORDER, LEAST_PIXELS, MOST_PIXELS, check_picture_size
 from rightlung.phantom.source import open_config
 from rightlung.studies.cache import cache_folder
@@ -133,6 +135,23 @@ def _skipped(abnormal: Counter[str]) -> str:
 
 def _reduced(film: Study, size: int) -> Image:
     return reduced(film.image, size)
+
+
+def abnormality(study: Study) -> str | None:
+    """Return a finding that a study is labelled with, outlined with or reported with; None for a normal film."""
+    labelled = _present(study.findings)
+    for phrase in (*study.phrases, *study.located_findings):
+        labelled += _present(phrase.findings)
+        if phrase.target_boxes and not phrase.findings:
+            labelled.append(phrase.text)
+        if not study.findings and not phrase.coded:
+            labelled += _present({name: Polarity(kind) for name, kind in read_sentence(phrase.text).findings.items()})
+    return next(iter(labelled), None)
+
+
+def _present(findings: Mapping[str, Polarity]) -> list[str]:
+    names = [canonical_finding(name) for name, kind in findings.items() if kind is not Polarity.NEGATIVE]
+    return [name for name in names if name not in (NO_FINDING, DEVICES)]
 
 
 def open_painted(address: Address) -> PaintedSource:

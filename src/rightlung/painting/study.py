@@ -6,7 +6,7 @@ other studies; everything else is unknown, so that nothing can be learned from a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
@@ -17,7 +17,6 @@ import torch
 from rightlung.core import FrozenMapping, Image, InputError, Polarity, Study
 from rightlung.core.keyed import key_number, key_uniform
 from rightlung.lexicon.findings import broader_findings, canonical_finding
-from rightlung.lexicon.labeller import read_sentence
 from rightlung.lexicon.labels import label_set
 from rightlung.painting.chest import Chest
 from rightlung.painting.render import SHAPES, Job, paint
@@ -90,23 +89,6 @@ def painting_config(config: PhantomConfig, findings: Sequence[str] = ()) -> Phan
         config, normal=normal, prevalence=FrozenMapping(prevalence), devices=FrozenMapping(devices), prior=0.0,
         regions=FrozenMapping(regions),
     )  # fmt: skip
-
-
-def abnormality(study: Study) -> str | None:
-    """Return a finding that a study is labelled with, outlined with or reported with; None for a normal film."""
-    labelled = _present(study.findings)
-    for phrase in (*study.phrases, *study.located_findings):
-        labelled += _present(phrase.findings)
-        if phrase.target_boxes and not phrase.findings:
-            labelled.append(phrase.text)
-        if not study.findings and not phrase.coded:
-            labelled += _present({name: Polarity(kind) for name, kind in read_sentence(phrase.text).findings.items()})
-    return next(iter(labelled), None)
-
-
-def _present(findings: Mapping[str, Polarity]) -> list[str]:
-    names = [canonical_finding(name) for name, kind in findings.items() if kind is not Polarity.NEGATIVE]
-    return [name for name in names if name not in (NO_FINDING, DEVICES)]
 
 
 def plan(recipe: Recipe, film: Study, chest: Chest, copy: int) -> Plan:
