@@ -59,7 +59,7 @@ def meteor_statistics(answers: Sequence[Words], references: Sequence[Words]) -> 
     return _meteor_columns(np.array([_KNOWN[key] for key in keys], np.float64).reshape(-1, 23))
 
 
-MOST_METEORS, PAIRS_AT_ONCE = 4, 2000
+MOST_METEORS, PAIRS_AT_ONCE = 4, 1000
 """The most processes of METEOR, and from how many pairs on there is more than one."""
 MOST_KNOWN = 200_000
 _KNOWN: dict[bytes, FloatArray] = {}

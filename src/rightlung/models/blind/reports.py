@@ -47,7 +47,11 @@ class CorpusBleu:
 
     def of(self, text: str) -> float:
         """Return BLEU-4 of a text, 0 if an n has no match."""
-        words, known = clean_words(text), self._at_least
+        return self.of_words(clean_words(text))
+
+    def of_words(self, words: Sequence[str]) -> float:
+        """Return BLEU-4 of the words of a text."""
+        known = self._at_least
         logarithm = 0.0
         for n in range(1, 5):
             counts = ngrams(words, n)
@@ -81,11 +85,17 @@ def assembled_report(reports: Sequence[str]) -> str | None:
     counts: Counter[str] = Counter()
     for sentence in chain.from_iterable(map(split_sentences, reports)):
         key = " ".join(clean_words(sentence))
-        spelt.setdefault(key, sentence)
+        spelt.setdefault(key, sentence if sentence.endswith(".") else f"{sentence}.")
         counts[key] += 1
+    words = {sentence: key.split() for key, sentence in spelt.items()}
+
+    def value(some: tuple[str, ...]) -> float:
+        return score.of_words([*chain.from_iterable(words[one] for one in some)])
+
     pool = [spelt[key] for key, _ in counts.most_common(SENTENCES)]
-    starts = [(), tuple(split_sentences(best_report(reports) or ""))[:MOST_SENTENCES]]
-    found = (_climbed(start, pool, lambda some: score.of(" ".join(some))) for start in starts)
+    best = (" ".join(clean_words(one)) for one in split_sentences(best_report(reports) or ""))
+    starts = [(), tuple(spelt[key] for key in best)[:MOST_SENTENCES]]
+    found = (_climbed(start, pool, value) for start in starts)
     return max(map(" ".join, found), key=score.of, default="") or None
 
 
