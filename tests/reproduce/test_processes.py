@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,14 @@ def test_each_waits_for_all_that_it_needs_only_and_fails_for_the_reason_of_what_
     assert order.read_text() == "q1sb"
     assert failed.pop("empty") == "no studies"
     assert failed == {"of-empty": "no studies", "from-it": "it starts from of-empty, which failed"}
+
+
+def test_a_task_with_processes_of_its_own_takes_their_places_and_is_not_overtaken(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    wide = replace(python("wide", f"{note(order, 'w')}; import time; time.sleep(0.8); {note(order, 'W')}"), places=3)
+    before = python("before", f"import time; time.sleep(0.8); {note(order, 'b')}")
+    assert in_processes([before, wide, python("after", note(order, "a"))], 3, tmp_path / "logs") == {}
+    assert order.read_text() == "bwWa"
 
 
 def test_the_others_go_on_where_one_fails_and_its_reason_is_told(tmp_path: Path) -> None:

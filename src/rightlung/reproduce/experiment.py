@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from rightlung.core import InputError, OutputError
@@ -39,13 +38,13 @@ from rightlung.reproduce.plan import (
     ignored_by_few_shots,
     recipe_digest,
     recipes_of,
-    stage_digests,
     stage_folders,
     training_source,
 )
 from rightlung.reproduce.pools import Recipes, fill_pool, fill_pools, pool_tasks, printed_progress
 from rightlung.reproduce.prepared import PreparedStudies
-from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
+from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, in_processes, interrupt
+from rightlung.reproduce.tasks import is_trained, runs_left, tasks_of
 from rightlung.reproduce.variants import Job, with_starts
 from rightlung.scoring.threads import usable_cores
 from rightlung.studies import open_source
@@ -172,14 +171,11 @@ def _run_jobs(
     recipes: Mapping[Job, Mapping[str, Recipe]], has_own: bool, at_once: int, progress: Progress, say: Say,
 ) -> dict[str, str]:  # fmt: skip
     """Train and measure the remaining runs; return the reasons of those that failed."""
-    left = [job for job in wanted if not is_measured(plan.measures(job.slug), prepared)]
-    starts = {job.start for job in left}
-    left = [job for job in wanted if job in left or (job in starts and not plan.run(job).finished.is_file())]
+    left = runs_left(plan, wanted, prepared)
     if 0 < len(left) < len(wanted):
         say(f"{len(wanted) - len(left)} of {len(wanted)} runs are done already")
-    trained = [job for job in left if job.variant.derive is None and not plan.run(job).finished.is_file()]
     titles = {job: f"[{number}/{len(wanted)}] {job.slug}" for number, job in enumerate(wanted, start=1)}
-    to_train = {job: recipes[job] for job in trained}
+    to_train = {job: recipes[job] for job in left if not is_trained(plan, job)}
 
     def possible(missing: Mapping[str, str]) -> list[Job]:
         """Return the runs that can be done, without those that only impossible ones start from."""
@@ -203,29 +199,6 @@ def _run_jobs(
             missing[job.slug] = str(error)
             say(f"{titles[job]}: {error}")
     return missing
-
-
-def tasks_of(
-    plan: Plan, left: Sequence[Job], titles: Mapping[Job, str], plan_file: Path,
-    awaited: Mapping[Job, tuple[str, ...]] = MappingProxyType({}),
-) -> list[Task]:  # fmt: skip
-    """Return a task for each run.
-
-    It waits for its pools (``awaited``) and the run it starts from, or the stage that it shares with another.
-    """
-    command = [sys.executable, "-m", "rightlung.reproduce.experiment", str(plan_file)]
-    owners: dict[str, str] = {}
-    tasks = []
-    for job in left:
-        file = {} if job.start is None else {job.start.slug: plan.run(job.start).finished}
-        if job.variant.derive is None:
-            folders = stage_folders(plan, job)
-            for stage, digest in list(stage_digests(plan, job).items())[:-1]:
-                if owners.setdefault(digest, job.slug) != job.slug:
-                    file = {owners[digest]: folders[stage].finished}
-        after = (*awaited.get(job, ()), *file)
-        tasks.append(Task(job.slug, titles[job], [*command, job.slug, titles[job]], after, file))
-    return tasks
 
 
 def _in_processes(
@@ -303,16 +276,23 @@ def _left_out(plan: Plan, prepared: PreparedStudies, slugs: Sequence[str], missi
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one job of a prepared plan, or fill a pool of it; the entry point of the processes of `in_processes`."""
+    """Run one job of a prepared plan, fill a pool of it, or, without a job, prepare its test studies.
+
+    This is the entry point of the processes of `in_processes`.
+    """
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    plan_file, slug, title, *pool = arguments
+    plan_file, *which = arguments
     try:
         plan = Plan.from_json(read_json(Path(plan_file)))
+        if not which:
+            PreparedStudies.make(plan.measured_on, plan.out, plan.protocol, plan.limit)
+            return 0
+        slug, title, *pool = which
         job = next(job for job in plan.jobs((slug,)) if job.slug == slug)
         if pool:
             stage, place, workers = pool

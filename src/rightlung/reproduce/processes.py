@@ -28,6 +28,7 @@ class Task:
     """One process: its name, its command, and the tasks that must finish first.
 
     Of some, a file of ``files`` is enough. What waits for a failed task that ``prepares`` fails for the same reason.
+    A task that has several processes itself takes as many ``places``.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Task:
     after: tuple[str, ...] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
     prepares: bool = False
+    places: int = 1
 
     def waits_for(self, names: Container[str]) -> str | None:
         """Return the first of the tasks with these names that this one needs and that has not written its file."""
@@ -72,14 +74,17 @@ def in_processes(
                             say(f"{task.title}: {failed[name]}")
                         else:
                             say(f"{task.title}: done")
+                free = at_once - sum(min(task.places, at_once) for task, _ in running.values())
                 for task in _ready(waiting, running, failed):
                     if (lost := task.waits_for(failed)) is not None:
                         failed[task.name] = failed[lost] if lost in prepare else f"it starts from {lost}, which failed"
                         say(f"{task.title}: {failed[task.name]}")
-                    elif len(running) < at_once:
+                    elif (own := min(task.places, at_once)) <= free:
+                        free -= own
                         running[task.name] = task, _started(task, logs, environment)
                         say(f"{task.title}: started, log in {_log(task, logs)}")
                     else:
+                        free = 0  # kept for this one, which comes first
                         continue
                     waiting.remove(task)
                 if running:
