@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -234,6 +235,11 @@ def _set(given: dict[str, Any], change: str, by: str) -> None:
 
 def _parse(text: str, what: str) -> Any:
     """Return the value of a YAML text; ``what`` begins the error."""
+    return copy.deepcopy(_parsed(text, what))
+
+
+@lru_cache(maxsize=2048)  # the runs of a reproduction have the same recipes, and reading YAML takes milliseconds
+def _parsed(text: str, what: str) -> Any:
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
