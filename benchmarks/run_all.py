@@ -165,8 +165,9 @@ def main() -> None:
     try:
         for name in names:
             if name in REAL:
-                tasks[name] = real_task(name, given)
-                images[name] = sys.maxsize // 2  # the longest of all
+                written = given.out / name / "parts"
+                if not all((written / f"{part}.json").is_file() for part in REAL[name][1]):
+                    tasks[name], images[name] = real_task(name, given), sys.maxsize // 2  # the longest of all
                 continue
             plans[name] = plan_of(name, given)
             found = plan_tasks(plans[name], given.at_once)
