@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
 from rightlung.core.errors import InputError
+from rightlung.training.domain_randomisation import DomainParams, add_bias, change_greys, sample_domain
 
 GEOMETRIC = ("rotation", "scale", "shift", "shear", "crop")
 """The settings that move things within the image, apart from mirroring."""
@@ -45,6 +46,11 @@ class Augmentation:
     clahe: float = 0.0  # probability of contrast-limited adaptive histogram equalisation
     mirror: Literal["words", "pixels", "none"] = "none"  # words: images with their words; pixels: see `PIXELS_ONLY`
     mirror_probability: float | None = None  # that an image is mirrored; None: 0.5
+    cutout_count: int = 1  # rectangles of `cutout`; several are coarse dropout
+    inversion: float = 0.0  # probability that black and white are exchanged
+    contrast_curve: float = 0.0  # slope of each eighth of a random rising curve = exp(u), u uniform in +-contrast_curve
+    bias_field: float = 0.0  # largest brightness, either way, at the 4 x 4 points of a smooth field
+    sharpen: float = 0.0  # largest share of the fine detail (image - blurred copy) that is added
 
     def __post_init__(self) -> None:
         if self.mirror == "none" and self.mirror_probability is not None:
@@ -59,11 +65,10 @@ class Augmentation:
 
     def times(self, factor: float) -> Augmentation:
         """Return these settings but mirroring, all larger or smaller by a factor; the shares stay below 1."""
-        names = [entry.name for entry in fields(self) if not entry.name.startswith("mirror")]
-        changed = {name: factor * getattr(self, name) for name in names}
-        return replace(
-            self, **changed | {name: min(changed[name], 1.0) for name in ("blur", "cutout", "crop", "clahe")}
-        )
+        kept = ("mirror", "mirror_probability", "cutout_count")
+        changed = {one.name: factor * getattr(self, one.name) for one in fields(self) if one.name not in kept}
+        shares = ("blur", "cutout", "crop", "clahe", "inversion")
+        return replace(self, **changed | {name: min(changed[name], 1.0) for name in shares})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,11 +85,12 @@ class AugmentationParams:
     blur: Tensor
     noise: Tensor  # (n, 1, h, w)
     noise_level: Tensor
-    cutout: Tensor | None  # (n, 4): centre y, half height, centre x, half width
+    cutout: Tensor | None  # (n, rectangles, 4): centre y, half height, centre x, half width
     crop: Tensor | None = None  # (n, 4): width and height of the crop, of the image's, and its centre from -1 to 1
     clahe: Tensor | None = None  # (n,) bool
     mirrored: Tensor | None = None  # (n,) bool
     moves: bool = True  # False: nothing is rotated, scaled, sheared or shifted
+    domain: DomainParams = field(default_factory=DomainParams)
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -141,15 +147,17 @@ def make_params(
         blur=uniform(0.0, settings.blur, 1, 1, 1),
         noise=noise(),
         noise_level=uniform(0.0, settings.noise, 1, 1, 1),
-        cutout=_sample_cutout(settings.cutout / 2, uniform) if settings.cutout > 0 else None,
+        cutout=_sample_cutout(settings, uniform) if settings.cutout > 0 else None,
         crop=_sample_crop(settings.crop, uniform) if settings.crop > 0 else None,
         clahe=uniform(0.0, 1.0) < settings.clahe if settings.clahe > 0 else None,
         moves=any(getattr(settings, name) > 0 for name in GEOMETRIC),
+        domain=sample_domain(settings, uniform),
     )
 
 
-def _sample_cutout(largest: float, uniform: Callable[..., Tensor]) -> Tensor:
-    return torch.cat([uniform(0.0, high, 1) for _ in range(2) for high in (1.0, largest)], dim=1)
+def _sample_cutout(settings: Augmentation, uniform: Callable[..., Tensor]) -> Tensor:
+    highs = (1.0, settings.cutout / 2, 1.0, settings.cutout / 2)
+    return torch.stack([uniform(0.0, high, settings.cutout_count) for high in highs], dim=2)
 
 
 def _sample_crop(most_cut: float, uniform: Callable[..., Tensor]) -> Tensor:
@@ -164,11 +172,13 @@ def apply_params(images: Tensor, params: AugmentationParams) -> Tensor:
     images = _moved(images, params)
     if params.clahe is not None:
         images = torch.where(params.clahe[:, None, None, None], clahe(images), images)
+    images = change_greys(images, params.domain)
     images = images.clamp(1e-4, 1.0) ** params.gamma
     middle = images.mean(dim=(1, 2, 3), keepdim=True)
-    images = (images - middle) * params.contrast + middle + params.brightness
+    images = add_bias((images - middle) * params.contrast + middle + params.brightness, params.domain)
     blurred = avg_pool2d(avg_pool2d(images, 3, 1, 1, count_include_pad=False), 3, 1, 1, count_include_pad=False)
-    images = torch.lerp(images, blurred, params.blur)
+    sharpening = params.domain.sharpening
+    images = torch.lerp(images, blurred, params.blur if sharpening is None else params.blur - sharpening)
     images = (images + params.noise * params.noise_level).clamp(0.0, 1.0)
     if params.cutout is not None:
         images = torch.where(_inside(images, params.cutout), middle, images)
@@ -261,12 +271,10 @@ def _moved(images: Tensor, params: AugmentationParams) -> Tensor:
 
 
 def _inside(images: Tensor, cutout: Tensor) -> Tensor:
-    """Return the pixels in the rectangle of each image, (n, 1, h, w) bool."""
+    """Return the pixels in the rectangles of each image, (n, 1, h, w) bool."""
     inside = []
-    for axis, (middle, half) in enumerate(zip(cutout[:, 0::2].T, cutout[:, 1::2].T, strict=True), start=2):
-        length = images.shape[axis]
+    for axis in (0, 1):
+        length, middle, half = images.shape[2 + axis], cutout[:, :, 2 * axis], cutout[:, :, 2 * axis + 1]
         positions = (torch.arange(length, device=images.device) + 0.5) / length
-        along = (positions[None] - middle[:, None]).abs() < half[:, None]
-        inside.append(along[:, None, :, None] if axis == 2 else along[:, None, None, :])
-    both: Tensor = inside[0] & inside[1]
-    return both
+        inside.append((positions - middle[:, :, None]).abs() < half[:, :, None])  # (n, rectangles, length)
+    return (inside[0][:, :, :, None] & inside[1][:, :, None, :]).any(1, keepdim=True)

@@ -170,6 +170,8 @@ class Recipe:
             raise InputError("data.target_options.labels.findings must equal model.config.findings, in the same order")
         if self.schedule.patience is not None and self.data.validation is None:
             raise InputError("schedule.patience needs data.validation, whose loss it watches")
+        if self.augmentation.cutout_count > 1 and not self.augmentation.cutout:
+            raise InputError("augmentation.cutout_count has no effect with cutout: 0; set cutout, or remove it")
         target_builders(self.data)  # rejects unknown targets and settings
         for place, name, value in _numbers(self):
             if name in _LIMITS:
@@ -229,8 +231,9 @@ def _check_added(entry: DataEntry, place: str) -> None:
 _NAMES: dict[tuple[float, float], str] = {
     (0, 1): "positive_share other_study_probability swapped_side_probability drop_side_probability prompt_probability "
     "word_mask_probability entity_mask_probability mirror_probability betas final_learning_rate_factor ema shift blur "
-    "cutout crop clahe",
-    (0, 10): "scale shear brightness contrast gamma noise",
+    "cutout crop clahe inversion",
+    (0, 10): "scale shear brightness contrast gamma noise contrast_curve bias_field sharpen",
+    (1, 100): "cutout_count",
     (0, 180): "rotation",
     (0, 1000): "phrases_per_image texts_per_image",
     (0, 2**20): "added_images",
