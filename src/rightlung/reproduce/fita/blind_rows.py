@@ -131,7 +131,8 @@ def _kept(prepared: PreparedStudies, file: Path, train: str | None) -> tuple[dic
     if not learned:
         source = f"reports of other patients among the test studies, because {why}"
     reports = {name: texts for name, texts in _rows(tested, learned) if texts}
-    write_json(file, {"key": key, "learned_from": source, "reports": reports})
+    if learned or train is None:  # the training source may be readable the next time
+        write_json(file, {"key": key, "learned_from": source, "reports": reports})
     return reports, source
 
 
