@@ -27,6 +27,7 @@ from rightlung.training.annotations import StudyAnnotations, draw_texts, mask_en
 from rightlung.training.augmentation import Augmentation, apply_params, sample_params, to_device
 from rightlung.training.curves import value_at
 from rightlung.training.datasets import Dataset, LoadedStudies
+from rightlung.training.film_matching import matched_to_films, read_films
 from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.targets import target_builders
 from rightlung.training.targets.base import BatchPart, DrawContext
@@ -251,13 +252,19 @@ class Batches:
         entry, studies = self.entries[entry_index]
         words, flips = self._words(entry_index, batch_index)
         images = loaded.images[:, None].float() / 255
+        rows, total = self._rows(entry_index, batch_index), self.mixture.global_counts(batch_index)[entry_index]
+        if (match := entry.match_to) is not None:
+            generator = torch.Generator().manual_seed(
+                seed_from_key(self.seed, self.name, entry_index, batch_index, "films")
+            )
+            films = read_films(match.source, match.films, images.shape[-1], self.device)
+            images = matched_to_films(images, match, films, generator, rows, total)
         flipped = to_device(torch.tensor(flips), self.device)
         params = None
         if self.augmentation is not None:
             generator = torch.Generator().manual_seed(
                 seed_from_key(self.seed, self.name, entry_index, batch_index, "augmentation")
             )
-            rows, total = self._rows(entry_index, batch_index), self.mixture.global_counts(batch_index)[entry_index]
             params = sample_params(images.shape, self.augmentation, generator, rows, total, self.device)
             if any(flips):
                 params = replace(params, mirrored=flipped)

@@ -35,6 +35,21 @@ class ModelChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class FilmMatching:
+    """How grey values of synthetic images are matched to those of real films, which need no labels."""
+
+    source: str  # of the real films
+    histogram: float = 0.0  # probability that an image takes the histogram of a film
+    low_frequency: float = 0.0  # probability that it takes the low-frequency amplitudes of a film
+    band: float = 0.01  # the highest low frequency, in cycles a pixel
+    films: int = 200  # drawn from the source, the same ones in every run
+
+    def __post_init__(self) -> None:
+        if not self.histogram and not self.low_frequency:
+            raise InputError("histogram or low_frequency must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
 class DataEntry:
     """One source of training studies, and which texts and phrases are drawn from them."""
 
@@ -60,6 +75,7 @@ class DataEntry:
     phrase_masks: MaskKind = "exact"  # their masks or boxes, or the boxes of their regions, or none
     added_images: int = 0  # per process, besides the batch size; 0: the entry has a share of the batch size
     expert_map: ExpertMapKind | None = None  # where an expert looked at each image; see `expert_maps`
+    match_to: FilmMatching | None = None  # real films that the entry's synthetic images are made to resemble
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +247,10 @@ def _check_added(entry: DataEntry, place: str) -> None:
 _NAMES: dict[tuple[float, float], str] = {
     (0, 1): "positive_share other_study_probability swapped_side_probability drop_side_probability prompt_probability "
     "word_mask_probability entity_mask_probability mirror_probability betas final_learning_rate_factor ema shift blur "
-    "cutout crop clahe inversion",
+    "cutout crop clahe inversion histogram low_frequency band",
     (0, 10): "scale shear brightness contrast gamma noise contrast_curve bias_field sharpen",
     (1, 100): "cutout_count",
+    (1, 1000): "films",
     (0, 180): "rotation",
     (0, 1000): "phrases_per_image texts_per_image",
     (0, 2**20): "added_images",

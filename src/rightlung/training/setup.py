@@ -37,6 +37,7 @@ from rightlung.training.datasets import (
 )
 from rightlung.training.expert_maps import NEEDS
 from rightlung.training.failures import explain_out_of_memory
+from rightlung.training.film_matching import read_films
 from rightlung.training.folder import RunFolder
 from rightlung.training.log import TrainingProgress
 from rightlung.training.recipe import Data, DataEntry, Recipe
@@ -99,6 +100,11 @@ def open_datasets(recipe: Recipe, device: torch.device, progress: TrainingProgre
         except InputError as error:
             raise InputError(f"{field}.source: {error}") from None
     for field, entry in places.items():
+        if (match := entry.match_to) is not None:
+            try:
+                read_films(match.source, match.films, data.image_size, device)
+            except InputError as error:
+                raise InputError(f"{field}.match_to.source: {error}") from None
         if entry.expert_map is not None and data.validation is not None:
             check_patients(entry.source, data.validation.source, f"{field}.source", entry.cached_studies)
     entries = [(entry, _open(entry, recipe, device, progress, field)) for field, entry in places.items()]
