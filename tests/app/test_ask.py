@@ -12,7 +12,7 @@ from rightlung.app.perturbing import negated
 from rightlung.app.queue import ModelQueue
 from rightlung.app.scores import score_json
 from rightlung.core import Grounding
-from rightlung.models.calibration import calibration_of
+from rightlung.models.calibration_file import calibrations_of
 from tests.app.conftest import SOURCE, Client
 
 
@@ -79,7 +79,7 @@ def test_an_answer_is_that_of_the_model(client: Client, key: str, name: str) -> 
 def test_a_probability_is_said_only_for_what_it_was_calibrated_on(client: Client, key: str) -> None:
     phrase = phrase_with_twin(client, key)["text"]
     answer = ground(client, key, phrase, perturb={"kind": "noise-image"})
-    score, known = answer["plain"]["score"], calibration_of("starter")
+    score, known = answer["plain"]["score"], calibrations_of("starter")["phantom"].ground
     assert known is not None
     assert score["calibrated"] is True
     assert score["value"] == pytest.approx(1 - answer["plain"]["abstention"], abs=1e-4)

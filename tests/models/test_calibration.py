@@ -17,11 +17,11 @@ from rightlung.models.calibration import (
     PRESENCE,
     SIMILARITY,
     calibration_error,
-    calibration_of,
     fit_platt,
     platt,
     reliability,
 )
+from rightlung.models.calibration_file import calibrations_of
 from rightlung.models.registry import SHIPPED
 
 
@@ -60,14 +60,16 @@ def test_the_command_writes_a_file_that_is_refused_next_to_other_weights(tmp_pat
     folder = tmp_path / "model"
     shutil.copytree(SHIPPED / "starter", folder)
     studies = ["phantom?count=6&seed=3&size=96", "--test", "phantom?count=6&seed=4&size=96"]
-    done = CliRunner().invoke(app, ["calibrate", str(folder), *studies, "--out", str(folder / "calibration.json")])
+    studies += ["--task", "ground", "--name", "small", "--out", str(folder / "calibration.json")]
+    done = CliRunner().invoke(app, ["calibrate", str(folder), *studies])
     assert done.exit_code == 0, done.output
-    known = calibration_of(str(folder))
+    assert [*calibrations_of(str(folder))] == ["phantom", "small"]
+    known = calibrations_of(str(folder))["small"].ground
     assert known is not None
     assert known.base_rate == 0.5
     assert known.probability(0.99) > known.probability(0.01)
-    assert calibration_of(f"{folder}?map=own") is None
+    assert calibrations_of(f"{folder}?map=own") == {}
     content = json.loads((folder / "calibration.json").read_text()) | {"weights": "0" * 64}
     (folder / "calibration.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="field 'weights'"):
-        calibration_of(str(folder))
+        calibrations_of(str(folder))

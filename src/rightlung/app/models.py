@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from rightlung.app.errors import AppError
 from rightlung.app.library import Entry
 from rightlung.app.perturbing import Perturbed, changed_image, forget_changed
 from rightlung.app.queue import ModelQueue
-from rightlung.app.scores import RANKING, score_json
+from rightlung.app.scores import findings_json, score_json
 from rightlung.app.screening import FINDER
 from rightlung.app.views import boxes_json, grounding_json, map_json
 from rightlung.asking import Answerer, NoAnswer, Question
@@ -23,7 +23,8 @@ from rightlung.asking.reading import reading_warning
 from rightlung.core import Box, Image, Query
 from rightlung.models import base
 from rightlung.models.anatomy.finding import find_regions
-from rightlung.models.calibration import Calibration, calibration_of
+from rightlung.models.calibration import Calibration
+from rightlung.models.calibration_file import NamedCalibration, calibrations_of
 from rightlung.models.folder import read_card
 from rightlung.models.registry import abilities, find_folder, first_line, load, split_changes
 from rightlung.predictions import Key
@@ -35,7 +36,12 @@ class ServedModel:
 
     name: str
     model: Any
-    calibration: Calibration | None = None
+    calibrations: Mapping[str, NamedCalibration] = field(default_factory=dict)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The first calibration of answers to phrases."""
+        return next((one.ground for one in self.calibrations.values() if one.ground is not None), None)
 
     @cached_property
     def can(self) -> tuple[str, ...]:
@@ -73,7 +79,7 @@ class Shelf:
     """The models by name. All questions pass through one queue."""
 
     def __init__(self, names: Sequence[str], waiting: int, threads: int) -> None:
-        self.models = {name: ServedModel(name, load(name), calibration_of(name)) for name in dict.fromkeys(names)}
+        self.models = {name: ServedModel(name, load(name), calibrations_of(name)) for name in dict.fromkeys(names)}
         self.queue = ModelQueue(waiting)
         torch.set_num_threads(threads)
         threadpool_limits(threads, "blas")  # NumPy's own threads, which would wait busily beside torch's
@@ -139,11 +145,9 @@ class Shelf:
 
         def job() -> dict[str, Any]:
             scores = self._answer(model, "classify", entry, query)["finding_scores"]
-            ordered = sorted(scores, key=lambda finding: -scores[finding])
-            return {"findings": [{"name": finding, "score": round(scores[finding], 5)} for finding in ordered]}
+            return findings_json(scores, entry.study.source, model.calibrations, query == Query())
 
-        found = self._timed(("classify", name, entry.key, query), job)
-        return found | {"calibrated": False, "statement": RANKING}
+        return self._timed(("classify", name, entry.key, query), job)
 
     def regions(self, entry: Entry) -> Mapping[str, Box]:
         """Return the regions of an image: those of its study, else those that the anatomy model finds."""

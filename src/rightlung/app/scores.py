@@ -8,8 +8,7 @@ from typing import Any
 from rightlung.core import Grounding
 from rightlung.lexicon.labeller import read_sentence
 from rightlung.models.calibration import SIMILARITY, Calibration, scores_of
-
-RANKING = "A ranking only: a higher score means a better match, but it is not a probability; nothing was calibrated."
+from rightlung.models.calibration_file import RANKING, NamedCalibration, calibrated_sentence, same_kind
 
 
 def score_json(
@@ -28,10 +27,10 @@ def score_json(
     unknown = found | {"probability": None, "statement": RANKING}
     if known is None or value is None:
         return unknown
-    kind, said = _kind(known.data), read_sentence(text).findings.values()
-    data, others = ("phantoms", "on real images") if kind == "phantom" else (known.data, "on other images")
-    if _kind(source) != kind:
-        here = "on a changed image" if _kind(source) == "" else others
+    said, phantoms = read_sentence(text).findings.values(), same_kind("phantom", known.data)
+    data, others = ("phantoms", "on real images") if phantoms else (known.data, "on other images")
+    if not same_kind(source, known.data):
+        here = others if source else "on a changed image"
         return unknown | {"statement": f"A ranking only: calibrated on {data}; {here} it is only a ranking."}
     if not said or any(one != "positive" for one in said):
         here = "a phrase that says nothing else than that a finding is there"
@@ -42,5 +41,19 @@ def score_json(
     return found | {"calibrated": True, "probability": probability, "statement": statement}
 
 
-def _kind(address: str) -> str:
-    return address.partition("?")[0].partition(":")[0]
+def findings_json(
+    scores: Mapping[str, float], source: str, known: Mapping[str, NamedCalibration], whole: bool
+) -> dict[str, Any]:
+    """Return scores of findings, highest first, read by the calibration that belongs to the source of a whole image."""
+    ordered = sorted(scores, key=lambda name: -scores[name])
+    found: list[dict[str, Any]] = [{"name": name, "score": round(scores[name], 5)} for name in ordered]
+    fitted = {title: one.classify for title, one in known.items() if one.classify is not None}
+    for title, one in fitted.items():
+        if whole and same_kind(source, one.data):
+            for row in found:
+                of_finding = one.findings.get(row["name"])
+                row |= {"probability": None} if of_finding is None else of_finding.reading(scores[row["name"]])
+            return {"findings": found, "calibrated": True, "statement": calibrated_sentence(title, one.data)}
+    named = ", ".join(f"{title} ({one.data})" for title, one in fitted.items())
+    elsewhere = f"This score is only a ranking: calibrated on {named}, for whole images; elsewhere only a ranking."
+    return {"findings": found, "calibrated": False, "statement": elsewhere if fitted else RANKING}

@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     scores: dict[str, float]
 
 
-def calibrate(model: object, weights: str, source: Source, test: Source, tell: ProgressBars) -> Calibration:
+def calibrate(model: object, source: Source, test: Source, tell: ProgressBars) -> Calibration:
     """Fit the better of a model's scores (by Brier score) on one source, and measure it on another."""
     fitted, tested = ([*ask_pairs(model, one, tell)] for one in (source, test))
     for one, asked in ((source, fitted), (test, tested)):
@@ -52,7 +52,7 @@ def calibrate(model: object, weights: str, source: Source, test: Source, tell: P
     rows = np.stack([platt(best, *fits[best], _column(tested, best)), tested_true], 1)
     patients = [one.patient for one in tested]
     return Calibration(
-        best, *fits[best], weights,
+        best, *fits[best],
         source.address, len(fitted), len({one.patient for one in fitted}), round(float(true.mean()), 4),
         test.address, len(tested), len(set(patients)), measured((rows[:, 0] - tested_true) ** 2, patients),
         measured((blind - tested_true) ** 2, patients), measured(rows, patients, calibration_error),

@@ -13,7 +13,7 @@ import typer.core
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.cli.calibrate import calibrate
-from rightlung.cli.commands.asking import describe, ground, index, predict, predictions, regions, report
+from rightlung.cli.commands.asking import classify, describe, ground, index, predict, predictions, regions, report
 from rightlung.cli.commands.auditing import audit, compare, demo, diagnose, score_reports
 from rightlung.cli.commands.sources import data_app, models, phantom, protocols
 from rightlung.cli.judgements import judgements_app
@@ -82,8 +82,8 @@ def _options(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    audit, compare, diagnose, demo, ground, describe, report, index, regions, models, phantom, predict, predictions,
-    protocols, score_reports, calibrate, leaderboard, reproduce, train,
+    audit, compare, diagnose, demo, ground, classify, describe, report, index, regions, models, phantom, predict,
+    predictions, protocols, score_reports, calibrate, leaderboard, reproduce, train,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(command.__name__.replace("_", "-"))(command)

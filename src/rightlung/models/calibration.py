@@ -1,7 +1,7 @@
 """Platt scaling (Platt, 1999): from a score of an answer to the probability that what the phrase asserts is visible.
 
-A model folder may hold ``calibration.json`` (`Calibration`), written by ``rightlung calibrate``. It changes no answer,
-and is refused next to other weights than those that it was measured with.
+A model folder may hold ``calibration.json`` (`rightlung.models.calibration_file`), written by ``rightlung calibrate``.
+It changes no answer, and is refused next to other weights than those that it was measured with.
 """
 
 from __future__ import annotations
@@ -13,12 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rightlung.core import Grounding, InputError
+from rightlung.core import Grounding
 from rightlung.core.errors import check_known
-from rightlung.core.files import read_json
-from rightlung.core.settings import read_settings
-from rightlung.models.folder import CALIBRATION_FILE, WEIGHTS_FILE, read_config
-from rightlung.models.registry import find_folder, split_changes
 from rightlung.scoring.statistics import bootstrap
 
 SIMILARITY, PRESENCE = "similarity of image and text", "1 − abstention"
@@ -31,7 +27,7 @@ Measured = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Calibration:
-    """The content of ``calibration.json``: the probability is the logistic function of intercept + slope · score.
+    """A calibration of answers to phrases: the probability is the logistic function of intercept + slope · score.
 
     Measured on other studies (``test_data``): ``brier``, the mean squared error of the probability; ``brier_blind``,
     that of the share of true phrases with the same findings, without the image; ``calibration_error``, the expected
@@ -41,8 +37,6 @@ class Calibration:
     score: str
     slope: float
     intercept: float
-    weights: str
-    """SHA-256 of the model's weights."""
     data: str
     phrases: int
     patients: int
@@ -109,18 +103,6 @@ def measured(rows: Floats, patients: Sequence[str], statistic: Any = "mean") -> 
     """Return a statistic of rows with its interval."""
     found = bootstrap(rows, statistic, clusters=patients, resamples=1000, method="percentile")
     return round(found.estimate, 4), round(found.low, 4), round(found.high, 4)
-
-
-def calibration_of(name: str) -> Calibration | None:
-    """Return the calibration of a model by name; None if it has none, or is asked with a changed configuration."""
-    plain, changes = split_changes(name)
-    folder = None if changes else find_folder(plain)
-    if folder is None or not (path := folder.path / CALIBRATION_FILE).exists():
-        return None
-    found = read_settings(Calibration, read_json(path), str(path))
-    if found.weights != read_config(folder.path, links_within=folder.links_within).files[WEIGHTS_FILE]:
-        raise InputError(f"{path}, field 'weights': not those in {WEIGHTS_FILE}; run rightlung calibrate again")
-    return found
 
 
 def _entered(score: str, values: ArrayLike) -> Floats:

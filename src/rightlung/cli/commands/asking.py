@@ -52,6 +52,25 @@ def ground(
     run([image, *(phrases or [])], phrase or [], model, out, batch_size, device, force, anyway, json)
 
 
+def classify(
+    image: Annotated[Path, arg("PNG, JPEG or DICOM file.", "IMAGE")],
+    finding: Annotated[Texts, opt("Finding to score beside the model's own (repeatable).", "NAME")] = None,
+    model: Model = "starter",
+    calibration: Annotated[str | None, opt("Calibration of the model, such as phantom. Default: none.", "NAME")] = None,
+    anyway: Anyway = False,
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Score findings in an image.
+
+    Scores are only a ranking. With --calibration, for images like those of its data: probabilities, and whether each
+    finding counts as present or as excluded.
+    """
+    from rightlung.cli.classify import run
+
+    run(image, model, finding or [], calibration, anyway, device, json)
+
+
 def describe(
     image: Annotated[Path, arg("PNG, JPEG or DICOM file.", "IMAGE")],
     prompt: Annotated[Texts, opt("What to describe, such as 'left lung' (repeatable).", "TEXT")] = None,
