@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -56,11 +57,12 @@ def matched_to_films(
     """
     drawn = torch.rand(total, 3, generator=generator)[rows]
     numbers = (drawn[:, 0] * len(films)).long()
-    for chance, share, change in (
-        (drawn[:, 1], settings.histogram, match_histograms),
-        (drawn[:, 2], settings.low_frequency, lambda *pair: match_low_frequencies(*pair, settings.band)),
-    ):
-        chosen = (chance < share).nonzero()[:, 0]
+    changes: dict[int, tuple[float, Callable[[Tensor, Tensor], Tensor]]] = {
+        1: (settings.histogram, match_histograms),
+        2: (settings.low_frequency, lambda own, film: match_low_frequencies(own, film, settings.band)),
+    }
+    for column, (share, change) in changes.items():
+        chosen = (drawn[:, column] < share).nonzero()[:, 0]
         if len(chosen):
             at, of = to_device(chosen, images.device), to_device(numbers[chosen], images.device)
             images = images.index_copy(0, at, change(images[at], films[of, None].float() / (LEVELS - 1)))
@@ -99,4 +101,5 @@ def match_low_frequencies(images: Tensor, films: Tensor, band: float) -> Tensor:
     across = torch.arange(spectrum.shape[3], device=images.device) <= limit
     replaced = torch.polar(other.abs(), spectrum.angle())
     spectrum = torch.where(down[:, None] & across, replaced, spectrum)
-    return torch.fft.irfft2(spectrum, s=(height, width)).clamp(0.0, 1.0)
+    changed: Tensor = torch.fft.irfft2(spectrum, s=(height, width))
+    return changed.clamp(0.0, 1.0)

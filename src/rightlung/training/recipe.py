@@ -75,6 +75,7 @@ class DataEntry:
     phrase_masks: MaskKind = "exact"  # their masks or boxes, or the boxes of their regions, or none
     added_images: int = 0  # per process, besides the batch size; 0: the entry has a share of the batch size
     expert_map: ExpertMapKind | None = None  # where an expert looked at each image; see `expert_maps`
+    domain: Literal["synthetic", "real"] | None = None  # of the images, for the target `domain`
     match_to: FilmMatching | None = None  # real films that the entry's synthetic images are made to resemble
 
 
@@ -188,6 +189,8 @@ class Recipe:
             raise InputError("schedule.patience needs data.validation, whose loss it watches")
         if self.augmentation.cutout_count > 1 and not self.augmentation.cutout:
             raise InputError("augmentation.cutout_count has no effect with cutout: 0; set cutout, or remove it")
+        if "domain" in self.data.targets and len({one.domain for one in self.data.train} - {None}) < 2:
+            raise InputError("data.targets: domain needs an entry with domain: synthetic, and one with domain: real")
         target_builders(self.data)  # rejects unknown targets and settings
         for place, name, value in _numbers(self):
             if name in _LIMITS:

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from rightlung.models.gloria.losses.alignment import Coral
 from rightlung.models.gloria.losses.base import GloriaLossInputs, Loss
 from rightlung.models.gloria.losses.contrastive import GlobalContrastive, LocalContrastive, SentenceContrastive
 from rightlung.models.gloria.losses.hard_negatives import (
@@ -21,6 +22,7 @@ LOSSES: dict[str, type[nn.Module]] = {
     "hard_negative_abstention": HardNegativeAbstention,
     "mask_cross_entropy": MaskCrossEntropy,
     "attention_in_mask": AttentionInMask,
+    "coral": Coral,
     **MIXING_LOSSES,
 }
 
