@@ -10,7 +10,7 @@ from PIL import Image
 import rightlung
 from rightlung.app.perturbing import negated
 from rightlung.app.queue import ModelQueue
-from rightlung.app.scores import score_json
+from rightlung.app.scores import findings_json, score_json
 from rightlung.core import Grounding
 from rightlung.models.calibration_file import calibrations_of
 from tests.app.conftest import SOURCE, Client
@@ -164,8 +164,18 @@ def test_boxes_images_and_regions_are_described(client: Client, key: str) -> Non
     assert answers[0]["sentence"] == expected
     report = client.post("/api/v1/report", json={"study": key, "model": "chex"}).json()
     assert report["text"] == chex.report([study.image])[0].text
-    scores = client.post("/api/v1/classify", json={"study": key, "model": "starter"}).json()["findings"]
+    classified = client.post("/api/v1/classify", json={"study": key, "model": "starter"}).json()
+    scores, known = classified["findings"], calibrations_of("starter")["phantom"].classify
     assert [one["score"] for one in scores] == sorted((one["score"] for one in scores), reverse=True)
+    assert classified["statement"] == "Calibrated on phantom (phantom?count=300&seed=501); elsewhere only a ranking."
+    assert known is not None
+    best = known.findings[scores[0]["name"]]
+    assert scores[0]["present"] == (scores[0]["score"] >= best.threshold)
+    in_box = client.post("/api/v1/classify", json={"study": key, "model": "starter", "box": box}).json()
+    assert in_box["calibrated"] is False
+    assert "probability" not in in_box["findings"][0]
+    real = findings_json({"edema": 0.9}, "nih:/data", calibrations_of("starter"), True)
+    assert (real["calibrated"], real["findings"]) == (False, [{"name": "edema", "score": 0.9}])
     name, region = next(iter(study.regions.items()))
     at = client.post("/api/v1/regions", json={"study": key, "point": region.centre}).json()["regions"]
     assert name in [one["name"] for one in at]

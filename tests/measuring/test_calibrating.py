@@ -1,5 +1,6 @@
 """Calibration of finding scores: against hand calculation, scikit-learn and simulated coverage."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ def test_a_finding_is_measured_on_the_other_patients() -> None:
     assert (said["present"], said["excluded"]) == (True, False)
     assert one.keep_threshold is not None
     assert one.reading(one.keep_threshold - 1e-9)["excluded"] is True
+    assert replace(one, keep_threshold=0.99).reading(one.threshold)["excluded"] is False  # present is never excluded
 
 
 def test_what_cannot_be_calibrated_is_left_out_with_a_reason() -> None:

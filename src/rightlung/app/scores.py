@@ -8,7 +8,13 @@ from typing import Any
 from rightlung.core import Grounding
 from rightlung.lexicon.labeller import read_sentence
 from rightlung.models.calibration import SIMILARITY, Calibration, scores_of
-from rightlung.models.calibration_file import RANKING, NamedCalibration, calibrated_sentence, same_kind
+from rightlung.models.calibration_file import (
+    RANKING,
+    NamedCalibration,
+    calibrated_sentence,
+    ranking_sentence,
+    same_kind,
+)
 
 
 def score_json(
@@ -54,6 +60,5 @@ def findings_json(
                 of_finding = one.findings.get(row["name"])
                 row |= {"probability": None} if of_finding is None else of_finding.reading(scores[row["name"]])
             return {"findings": found, "calibrated": True, "statement": calibrated_sentence(title, one.data)}
-    named = ", ".join(f"{title} ({one.data})" for title, one in fitted.items())
-    elsewhere = f"This score is only a ranking: calibrated on {named}, for whole images; elsewhere only a ranking."
-    return {"findings": found, "calibrated": False, "statement": elsewhere if fitted else RANKING}
+    hint = "" if whole or not fitted else " Nothing was calibrated for boxes."
+    return {"findings": found, "calibrated": False, "statement": ranking_sentence(known, "classify", hint)}

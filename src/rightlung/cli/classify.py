@@ -13,7 +13,7 @@ from rightlung.cli.frontal import read_radiograph
 from rightlung.cli.output import finish, say, say_table
 from rightlung.cli.predict import load_model
 from rightlung.core import InputError, Query
-from rightlung.models.calibration_file import calibrated_sentence, chosen_calibration, ranking_sentence
+from rightlung.models.calibration_file import calibrated_sentence, calibrations_of, chosen_calibration, ranking_sentence
 from rightlung.models.registry import abilities
 from rightlung.predictions import Key
 
@@ -50,7 +50,7 @@ def run(
         fitted = known.findings.get(row["name"]) if known else None
         row |= {"probability": None} if fitted is None else fitted.reading(row["score"])
     sentence = (
-        ranking_sentence(model_name, "classify", CHOOSE)
+        ranking_sentence(calibrations_of(model_name), "classify", CHOOSE)
         if known is None
         else calibrated_sentence(str(calibration), known.data)
     )

@@ -24,7 +24,7 @@ from rightlung.explain.peak import peak_of, side_of_peak
 from rightlung.lexicon import side_of
 from rightlung.models.anatomy.frontal import FrontalCheck, check
 from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
-from rightlung.models.calibration_file import ranking_sentence
+from rightlung.models.calibration_file import calibrations_of, ranking_sentence
 from rightlung.models.folder import weights_digest
 from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.predictions import Key
@@ -114,7 +114,7 @@ def run(
         "notes": notes,
         "reused": session.reused,
         "units": UNITS,
-        "scores": (sentence := ranking_sentence(model_name, "ground")),
+        "scores": (sentence := ranking_sentence(calibrations_of(model_name), "ground")),
         "note": NOT_A_MEDICAL_DEVICE,
     }
     finish(json, result, lambda: _say(session, out, [*notes, sentence]), session.problems)

@@ -83,12 +83,11 @@ def same_kind(address: str, data: str) -> bool:
     return first == second or first.partition(":")[0] == second.partition(":")[0] == "phantom"
 
 
-def ranking_sentence(name: str, part: Part, hint: str = "") -> str:
+def ranking_sentence(known: Mapping[str, NamedCalibration], part: Part, hint: str = "") -> str:
     """Return the sentence about scores of images that belong to no calibration."""
-    known = {title: getattr(one, part).data for title, one in calibrations_of(name).items() if getattr(one, part)}
-    if not known:
+    listed = ", ".join(f"{title} ({getattr(one, part).data})" for title, one in known.items() if getattr(one, part))
+    if not listed:
         return RANKING
-    listed = ", ".join(f"{title} ({data})" for title, data in known.items())
     return f"This score is only a ranking: calibrated on {listed}; elsewhere only a ranking.{hint}"
 
 

@@ -72,7 +72,7 @@ class FindingCalibration:
         return {
             "probability": round(float(self.curve.probabilities([score])[0]), 4),
             "present": score >= self.threshold,
-            "excluded": self.keep_threshold is not None and score < self.keep_threshold,
+            "excluded": self.keep_threshold is not None and score < min(self.keep_threshold, self.threshold),
             "threshold": self.threshold, "sensitivity": self.sensitivity, "specificity": self.specificity,
             "keep_threshold": self.keep_threshold, "kept": self.kept,
         }  # fmt: skip
