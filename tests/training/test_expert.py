@@ -18,8 +18,9 @@ from rightlung.models.preprocessing import letterbox
 from rightlung.phantom.gaze import SCAN
 from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.annotations import annotate_study
-from rightlung.training.augmentation import Augmentation, apply_params, clahe, move_boxes, move_masks, sample_params
+from rightlung.training.augmentation import Augmentation, apply_params, move_boxes, move_masks, sample_params
 from rightlung.training.batches import Batches, Mixture
+from rightlung.training.clahe import clahe
 from rightlung.training.curves import value_at
 from rightlung.training.datasets import CachedDataset, Dataset, LoadedStudies, LoadOptions, SourceDataset
 from rightlung.training.expert_maps import KINDS, MapMaker, MapSettings
