@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,7 +41,7 @@ def calibrate(
     """Fit probabilities and thresholds to a model's scores on one source, and measure them on another.
 
     ground: the probability that a phrase is true. classify: for each finding its probability, a threshold for yes or
-    no, and one below which the finding counts as excluded.
+    no, and one below which the finding counts as excluded. Use patients whom the model was not trained on.
     """
     from rightlung.asking.calibrating import calibrate as fit
     from rightlung.cli.predict import load_model
@@ -94,24 +93,14 @@ def _classify(
         tell("classifying", done, total)
 
     names = dict.fromkeys([*Answerer(loaded, method="classify").findings, *more])
-    with _kept(answers) as folder:
+    with TemporaryDirectory() if answers is None else nullcontext(answers) as folder:
         tables = []
         for one in (source, test):
-            out = folder / text_digest(one.address).hex()[:12]
+            out = Path(folder) / text_digest(one.address).hex()[:12]
             ask(loaded, one, out, queries=["image"], method="classify", findings=[*names], batch_size=8,
                 model_name=model, progress=progress)  # fmt: skip
             tables.append(scored(one, open_predictions(out).batches(), rules.missing_labels))
     return calibrate_findings(source, tables[0], test, tables[1], rules)
-
-
-@contextmanager
-def _kept(folder: Path | None) -> Iterator[Path]:
-    """Give a folder, which is removed at the end unless it was named."""
-    if folder is not None:
-        yield folder
-        return
-    with TemporaryDirectory(prefix="rightlung-") as made:
-        yield Path(made)
 
 
 def _say_ground(found: Calibration, out: Path) -> None:
