@@ -134,10 +134,31 @@ def test_the_words_that_name_sides_rest_on_the_image_or_on_the_text() -> None:
 
 
 def test_an_answer_needs_the_whole_interval_and_enough_patients() -> None:
-    assert above(Estimate(0.5, 0.1, 0.9, patients=20), 0.05) == "yes"
-    assert above(Estimate(0.5, 0.01, 0.9, patients=20), 0.05) == "too few patients to tell"
-    assert above(Estimate(0.01, 0.0, 0.04, patients=20), 0.05) == "no"
-    assert above(Estimate(0.5, 0.1, 0.9, patients=4), 0.05) == "too few patients to tell"
+    few = "too few patients to tell"
+    assert above(Estimate(0.5, 0.1, 0.9, patients=20), 0.05, 0.95) == "yes"
+    assert above(Estimate(0.5, 0.01, 0.9, patients=20), 0.05, 0.95) == few
+    assert above(Estimate(0.01, 0.0, 0.04, patients=20), 0.05, 0.95) == "no"
+    # All signs alike have a p-value of 2 / 2**5 = 0.0625 with five patients, 2 / 2**6 = 0.03125 with six.
+    assert [above(Estimate(1.0, 1.0, 1.0, patients=count), 0.05, 0.95) for count in (4, 5, 6)] == [few, few, "yes"]
+    assert above(Estimate(1.0, 1.0, 1.0, patients=5), 0.05, 0.9) == "yes"
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_the_clearest_reports_of_five_patients_answer_nothing_and_say_why(count: int) -> None:
+    own = dict([*REFERENCES.items()][:count])
+    other = {study: REFERENCES[f"s{n + 29}"] for n, study in enumerate(own)}
+    gates = gates_of(
+        {"none": own, EXCHANGED: other, MIRRORED: {study: swap_sides(text) for study, text in own.items()}}
+    )
+    answers = {gates[name].answer for name in (EXCHANGED, MIRRORED)}
+    sentence = dependence_sentence([*gates.values()])
+    if count == 6:
+        assert answers == {"yes"}
+        assert sentence.startswith("The reports depend on the image")
+    else:
+        assert answers == {gates["own-image"].answer} == {"too few patients to tell"}
+        assert sentence.startswith("Too few patients to tell whether the reports depend on the image.")
+        assert sentence.endswith("An answer needs 6 patients; there are 5.")
 
 
 def test_a_model_is_asked_under_every_condition_and_a_file_is_judged_by_those_that_it_holds(

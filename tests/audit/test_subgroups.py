@@ -73,6 +73,29 @@ def test_small_groups_are_not_tested_and_unknown_values_are_no_group() -> None:
     assert subgroup_sentence([]) == ""
 
 
+@pytest.mark.parametrize("small", [6, 9, 10])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_difference_is_a_warning_from_ten_patients_on_which_it_names(small: int, first: bool) -> None:
+    sides = ["AP"] * small + ["PA"] * (40 - small) if first else ["AP"] * (40 - small) + ["PA"] * small
+    scores = np.array([0.2 if side == "AP" else 0.8 for side in sides]) + np.arange(40) / 1000
+    some = found(scores, np.zeros(40), [None] * 40, sides)
+    assert (some[0].few, some[0].differences[LEAD].shown) == (small < 10, small == 10)
+    sentence = subgroup_sentence(some)
+    if small < 10:
+        assert sentence == "Subgroups by view: too few patients to compare lead over the prior."
+    else:
+        difference = scores[: some[0].patients].mean() - scores[some[0].patients :].mean()
+        assert f"view AP (−{-difference:.2f} (" in sentence
+        assert sentence.endswith(f"; {some[0].patients} patients).")
+
+
+def test_a_group_that_is_too_small_is_named_beside_one_that_is_compared() -> None:
+    bands = found(
+        np.tile([0.3, 0.7], 20) + np.arange(40) / 1000, np.zeros(40), ["F", "M"] * 20, ["AP"] * 6 + ["PA"] * 34
+    )
+    assert subgroup_sentence(bands).endswith("20 patients). Too few patients to compare: view AP, 6.")
+
+
 @pytest.mark.parametrize(
     ("age", "band"), [(0.0, "below 18"), (17.9, "below 18"), (18, "18 to 39"), (79, "60 to 79"), (104, "80 and above")]
 )

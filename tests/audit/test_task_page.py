@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rightlung.audit import TaskAudit, audit_tasks
-from rightlung.audit.task_page import make_task_page
+from rightlung.audit.task_page import make_task_page, verdict_of
 from rightlung.core import Box, Report, Sentence
 from rightlung.core.plotting import PREDICTED
 from rightlung.pages.content import Figure, Page, Section
@@ -57,6 +57,19 @@ def test_detection_has_a_line_for_each_finding_with_its_best_baseline(done: Task
     expected = [round(one[best]["estimate"], 9) for one in found["by_class"].values()]
     assert [x for x, _ in marks(axes, "D")] == expected
     assert "<svg" in done.page.read_text(encoding="utf-8")
+
+
+def test_the_clearest_lead_of_five_patients_is_not_better(tmp_path: Path) -> None:
+    for patients, outcome in ((5, "too few patients to tell."), (6, "better.")):
+        source, settings = Ward(2 * patients), BootstrapSettings(100)
+        done = audit_tasks(Oracle(), source, tmp_path / str(patients), ["detection"], settings=settings, cases=0)
+        (one,) = done.parts
+        lead = one.blind["blind-random"].difference["map"]
+        assert (lead.patients, lead.excludes(0.0)) == (patients, True)
+        assert verdict_of(one).endswith(f": {outcome}")
+        assert (
+            done.result["tasks"]["detection"]["blind"]["blind-random"]["difference"]["map"]["verdict"] == lead.verdict
+        )
 
 
 def is_upper_edge(drawn: Any, box: Box) -> bool:

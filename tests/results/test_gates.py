@@ -96,3 +96,19 @@ def test_tests_of_several_findings_are_corrected_but_not_that_of_all() -> None:
     summary, *findings = (one.effects["occlude-target"] for one in results)
     assert summary.p_adjusted is None
     assert [one.p_adjusted for one in findings] == pytest.approx([2 * one.p for one in findings])
+
+
+@pytest.mark.parametrize(("level", "enough"), [(0.95, 6), (0.9, 5), (0.99, 8)])
+def test_verdicts_need_so_many_patients_that_a_sign_flip_test_can_be_significant(level: float, enough: int) -> None:
+    settings = BootstrapSettings(200, level=level)
+
+    def of(patients: int, moved: float) -> GateResult:
+        group = columns(moved=moved, removed=0.5, patients=patients, nonsense_prompt=moved, swap_sides=moved)
+        return judge([group], Estimator(np.arange(PATIENTS), settings))[0]
+
+    for moved, answer in ((0.0, "no"), (0.5, "yes")):
+        few, found = of(enough - 1, moved), of(enough, moved)
+        assert (few.use, few.words, few.side) == ("too few patients to tell",) * 3
+        assert few.reason == f"fewer than {enough} patients"
+        assert (found.words, found.side) == (answer, answer)
+        assert found.use == ("uses the image selectively" if moved else "ignores it")

@@ -19,7 +19,7 @@ from rightlung.pages.numbers import percent, span
 from rightlung.probes.turns import TURNS, UNMARKED
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Deferred, Flags, Floats
-from rightlung.results.groups import FEW_PATIENTS
+from rightlung.results.gates import fewest_patients
 from rightlung.results.measured import Measured
 
 YARDSTICK = "random-sentence"
@@ -112,7 +112,7 @@ class TrialResult:
         """Whether most answers behave as expected."""
         if not self.share.defined:
             return "not tested"
-        if not self.share.has_interval or self.share.patients < FEW_PATIENTS:
+        if not self.share.has_interval or self.share.patients < fewest_patients(BootstrapSettings().level):
             return "unclear"
         return "yes" if self.share.low > 0.5 else "no" if self.share.high < 0.5 else "unclear"
 

@@ -27,6 +27,7 @@ from rightlung.results.gates import (
     USES,
     GateColumns,
     GateResult,
+    fewest_patients,
     judge,
 )
 from rightlung.results.groups import FEW_PATIENTS
@@ -64,8 +65,14 @@ class Gates:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the limits of the rules."""
-        rules = {"relevant_change": RELEVANT, "relevant_fall": RELEVANT_FALL, "fewest_patients": FEW_PATIENTS}
+        rules = {"relevant_change": RELEVANT, "relevant_fall": RELEVANT_FALL, "fewest_patients": self.fewest}
         return plain_fields(self, rules=rules)
+
+    @property
+    def fewest(self) -> int:
+        """From how many patients on there is a verdict."""
+        levels = [one.level for result in self.results for one in result.effects.values()]
+        return fewest_patients(levels[0] if levels else BootstrapSettings().level)
 
     @property
     def sentence(self) -> str:

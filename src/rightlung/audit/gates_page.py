@@ -171,7 +171,8 @@ def _verdicts(gates: Gates, shown: Sequence[GateResult], slug: str) -> Table:
         notes.append(f"“{_upper(NOT_TOLD)}”: {TWO_READINGS}.")
     caption = (
         "Means with 95 % intervals (bootstrap over patients). Tests of several findings have Holm's correction: an "
-        "interval that excludes zero may not decide. “Too few patients to tell”: the intervals allow several verdicts."
+        "interval that excludes zero may not decide. “Too few patients to tell”: the intervals allow several verdicts, "
+        f"or there are fewer than {gates.fewest} patients, with whom no result could be significant."
     )
     return Table(f"{slug}-verdicts", "Verdict by finding", caption, columns, rows, notes)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rightlung.audit.report_rows import ReportGate, Reports, above
+from rightlung.audit.report_rows import ReportGate, Reports, above, with_reason
 from rightlung.audit.report_text_gates import text_gates
 from rightlung.audit.sentence_maps import map_estimates
 from rightlung.core import Study
@@ -26,7 +26,6 @@ from rightlung.pages.numbers import percent, span
 from rightlung.probes.interventions import INTERVENTIONS
 from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.gates import NOT_ASKED, PLAIN, RELEVANT, TOO_FEW, Dependence
-from rightlung.results.groups import FEW_PATIENTS
 from rightlung.studies import Source
 
 EXCHANGED, MIRRORED = "exchange-image", "mirror-image"
@@ -87,7 +86,8 @@ def gate_of_maps(table: pa.Table, settings: BootstrapSettings) -> ReportGate:
     values = {f"{who}{name}": one for name, pair in found.items()
               for who, one in zip(("", "prior_", "lead_"), pair, strict=True)}  # fmt: skip
     question = "Do the maps of sentences point better than the location prior?"
-    return ReportGate("sentence-maps", question, above(difference, 0.0), "yes", sentence, values)
+    answer = above(difference, 0.0, settings.level)
+    return with_reason(ReportGate("sentence-maps", question, answer, "yes", sentence, values), settings.level)
 
 
 def gate_protocol(protocol: Protocol) -> Protocol:
@@ -101,7 +101,7 @@ def report_gates(
     """Return the gates of reports, from their instances (`CONDITIONS`) and, if known, the sources of their words."""
     known = Reports(table, settings)
     gates = [*_of_images(known), _mirror(known), *_of_interventions(known), *_of_words(known, sources or {})]
-    return [*gates, *text_gates(known)]
+    return [with_reason(one, settings.level) for one in (*gates, *text_gates(known))]
 
 
 def _said(row: pd.Series) -> set[str]:
@@ -122,7 +122,7 @@ def _of_images(known: Reports) -> Iterator[ReportGate]:
             continue
         change = known.compared(condition, _changed)
         differences = {name: known.measure(name, condition, PLAIN) for name in MEASURES}
-        answer = above(change, RELEVANT)
+        answer = known.above(change, RELEVANT)
         sentence = f"With {what}, {percent(change)} of the stated findings and sides differ; {_falls(differences)}."
         yield ReportGate(condition, question, answer, "yes", sentence, {"change": change} | differences)
         if condition == EXCHANGED:
@@ -139,7 +139,7 @@ def _right(known: Reports, differences: Mapping[str, Estimate]) -> ReportGate:
     """Say whether reports are right about their own image, not only different for different images."""
     question = "Are findings told from the patient's own image?"
     own, fall = known.measure("macro_mcc_13"), differences["macro_mcc_13"]
-    if not own.defined or not fall.has_interval or fall.patients < FEW_PATIENTS:
+    if not own.defined or not fall.has_interval or fall.patients < known.fewest:
         answer: Dependence = TOO_FEW
     else:
         answer = "yes" if fall.high < 0 < own.low else "no" if own.high < RELEVANT else TOO_FEW
@@ -173,7 +173,7 @@ def _mirror(known: Reports) -> ReportGate:
         f"Of the findings on one side in both reports, {percent(share)} are on the other side after mirroring (in "
         f"{share.n:,} studies); {percent(same)} of the findings stay."
     )
-    return ReportGate(MIRRORED, question, above(share, HALF), "yes", sentence, {"followed": share, "kept": same})
+    return ReportGate(MIRRORED, question, known.above(share, HALF), "yes", sentence, {"followed": share, "kept": same})
 
 
 def _of_interventions(known: Reports) -> Iterator[ReportGate]:
@@ -186,7 +186,8 @@ def _of_interventions(known: Reports) -> Iterator[ReportGate]:
         )
         question = f"Does the report depend on the {name.partition('-')[0]}? ({name})"
         wanted: Dependence | None = None if name.startswith("text") else "yes"
-        yield ReportGate(name, question, above(change, RELEVANT), wanted, sentence, {"change": change} | differences)
+        answer = known.above(change, RELEVANT)
+        yield ReportGate(name, question, answer, wanted, sentence, {"change": change} | differences)
 
 
 def _of_words(known: Reports, sources: Mapping[str, Sequence[WordSources]]) -> Iterator[ReportGate]:
@@ -202,7 +203,8 @@ def _of_words(known: Reports, sources: Mapping[str, Sequence[WordSources]]) -> I
             f"symptoms with {percent(shares['symptoms'])}, and on the words before with {percent(shares['text'])}."
         )
         question = f"Do {kind} words rest on the image more than on the words before?"
-        yield ReportGate(f"attention-{kind}", question, above(seen, HALF), "yes", sentence, shares | {"seen": seen})
+        answer = known.above(seen, HALF)
+        yield ReportGate(f"attention-{kind}", question, answer, "yes", sentence, shares | {"seen": seen})
 
 
 def _not_asked(name: str, question: str, wanted: Dependence) -> ReportGate:

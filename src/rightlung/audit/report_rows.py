@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +15,7 @@ from rightlung.core.files import plain_fields
 from rightlung.results.aggregates import estimate
 from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.estimator import Estimator
-from rightlung.results.gates import PLAIN, TOO_FEW, Dependence
-from rightlung.results.groups import FEW_PATIENTS
+from rightlung.results.gates import PLAIN, TOO_FEW, Dependence, fewest_patients
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,19 @@ class ReportGate:
         return plain_fields(self)
 
 
-def above(one: Estimate, border: float) -> Dependence:
-    """Return whether an estimate is above a border, if its whole interval is on one side of it."""
-    if not one.has_interval or one.patients < FEW_PATIENTS:
+def above(one: Estimate, border: float, level: float) -> Dependence:
+    """Return whether an estimate is above a border, if its whole interval, of this level, is on one side of it."""
+    if not one.has_interval or one.patients < fewest_patients(level):
         return TOO_FEW
     return "yes" if one.low >= border else "no" if one.high < border else TOO_FEW
+
+
+def with_reason(gate: ReportGate, level: float) -> ReportGate:
+    """Return the gate with the reason in its sentence if too few patients have a value for an answer."""
+    counts, fewest = [one.patients for one in gate.values.values() if one.patients], fewest_patients(level)
+    if gate.answer != TOO_FEW or not counts or min(counts) >= fewest:
+        return gate
+    return replace(gate, sentence=f"{gate.sentence} An answer needs {fewest} patients; there are {min(counts)}.")
 
 
 class Reports:
@@ -58,6 +65,15 @@ class Reports:
     def estimator(self) -> Estimator:
         """The estimator over the unchanged reports."""
         return Estimator(self.plain.patient.to_numpy(dtype=object), self.settings)
+
+    @property
+    def fewest(self) -> int:
+        """From how many patients on a question is answered."""
+        return fewest_patients(self.settings.level)
+
+    def above(self, one: Estimate, border: float) -> Dependence:
+        """Return whether an estimate is above a border, see `above`."""
+        return above(one, border, self.settings.level)
 
     def asked(self, condition: str) -> bool:
         """Return whether there are answers under a condition."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rightlung.audit.report_rows import ReportGate, Reports, above
+from rightlung.audit.report_rows import ReportGate, Reports
 from rightlung.core.keyed import text_generator
 from rightlung.lexicon.report_faults import compared_with_prior, contradictions
 from rightlung.measuring.texts import bleu_columns
@@ -47,7 +47,7 @@ def _diversity(known: Reports) -> ReportGate:
     for who, texts in (("generated", known.plain.answer_text), ("reference", known.plain.reference_text)):
         values[f"bleu_4_of_others_{who}"] = _between(known, [*texts])
     distinct = len({*known.plain.answer_text}), len({*known.plain.reference_text})
-    answer: Dependence = {"yes": "no", "no": "yes"}.get(above(more, FREQUENT), TOO_FEW)  # type: ignore[assignment]
+    answer: Dependence = {"yes": "no", "no": "yes"}.get(known.above(more, FREQUENT), TOO_FEW)  # type: ignore[assignment]
     sentence = (
         f"{distinct[0]:,} of {len(known.plain):,} reports are distinct (references: {distinct[1]:,}); "
         f"{percent(values['most_frequent_generated'])} state the most frequent set of findings and sides (references: "
@@ -80,7 +80,7 @@ def _fault(known: Reports, name: str, question: str, what: str, find: Callable[[
     more = known.mean(np.subtract(own, theirs).tolist())
     judged = more if name == "contradiction" else share
     # No fault in n reports excludes, at 95 %, that 3 / n of all reports have one.
-    answer = above(judged, RARE) if any(own) else "no" if share.patients * RARE >= 3 else TOO_FEW
+    answer = known.above(judged, RARE) if any(own) else "no" if share.patients * RARE >= 3 else TOO_FEW
     example = next((found[0] for found in said[0] if found), "")
     sentence = f"{percent(share, 1)} of the reports {what} (references: {percent(reference, 1)})."
     sentence += f" For example: “{example}”" if example else ""

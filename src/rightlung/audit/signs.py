@@ -19,7 +19,7 @@ from rightlung.pages.numbers import span
 from rightlung.probes.twins import SIGNS
 from rightlung.results.estimate import BootstrapSettings, Comparison
 from rightlung.results.estimator import Estimator
-from rightlung.results.gates import PLAIN, RELEVANT
+from rightlung.results.gates import PLAIN, RELEVANT, fewest_patients
 from rightlung.results.groups import FEW_PATIENTS
 
 
@@ -36,6 +36,12 @@ class SignEffect:
     def shortcut(self) -> bool:
         """Whether a relevant change is shown: the whole interval is at least `RELEVANT` away from zero."""
         return self.change.shown and min(abs(self.change.low), abs(self.change.high)) >= RELEVANT
+
+    @property
+    def excluded(self) -> bool:
+        """Whether a relevant change is excluded, by enough patients."""
+        enough = self.change.patients >= fewest_patients(self.change.level)
+        return enough and max(abs(self.change.low), abs(self.change.high)) < RELEVANT
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -78,7 +84,7 @@ def sign_sentences(effects: Iterable[SignEffect]) -> list[MarkedSentence]:
         if named:
             text = f"Shortcut: the {sign} changes the probability of {', '.join(named)}."
             found.append(MarkedSentence("no", text, detail))
-        elif all(max(abs(one.change.low), abs(one.change.high)) < RELEVANT for one in some):
+        elif all(one.excluded for one in some):
             found.append(MarkedSentence("yes", f"The {sign} is no shortcut.", detail))
         else:
             found.append(MarkedSentence("unclear", f"No shortcut is shown: the {sign}.", detail))

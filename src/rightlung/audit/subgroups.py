@@ -20,9 +20,8 @@ from rightlung.pages.content import Cell, Column, Table
 from rightlung.pages.numbers import outcome, span
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Estimator, Floats
-from rightlung.results.groups import FEW_PATIENTS
 from rightlung.results.measured import Measured
-from rightlung.scoring.statistics import smallest_p
+from rightlung.scoring.statistics import FEW_CLUSTERS, smallest_p
 
 ATTRIBUTES = {"sex": "sex", "age_band": "age", "view": "view"}
 """Columns of the instances table, with their titles."""
@@ -33,7 +32,9 @@ LEAD = "lead"
 
 @dataclass(frozen=True)
 class Subgroup:
-    """The phrases about one group of patients or images; ``few`` groups are not tested."""
+    """The phrases about one group of patients or images; ``few``: not tested, because the group or all others
+    are fewer than `FEW_CLUSTERS` patients.
+    """
 
     attribute: str
     name: str
@@ -75,23 +76,29 @@ def subgroups(measured: Measured, settings: BootstrapSettings) -> list[Subgroup]
             rows.append((attribute, name, scored & (of_phrase == name), not (len(names) == 2 and place == 1)))
     values: list[dict[str, Estimate]] = [{} for _ in rows]
     differences: list[dict[str, Comparison]] = [{} for _ in rows]
-    counts = [len(set(measured.patients[flags].tolist())) for _, _, flags, _ in rows]
+    others_of = [
+        scored & ~flags & np.array([value is not None for value in measured.fact(attribute)])
+        for attribute, _, flags, _ in rows
+    ]
+    counts, rest = (
+        [len(set(measured.patients[flags].tolist())) for flags in some]
+        for some in ([flags for _, _, flags, _ in rows], others_of)
+    )
+    few = [min(pair) < FEW_CLUSTERS for pair in zip(counts, rest, strict=True)]
     for measure, column in columns.items():
         tested = []
-        for place, (attribute, _, flags, first) in enumerate(rows):
+        for place, (_, _, flags, first) in enumerate(rows):
             values[place][measure] = estimator.mean(np.where(flags, column, np.nan))
-            others = scored & ~flags & np.array([value is not None for value in measured.fact(attribute)])
             if first:
-                tested.append(
-                    (place, _difference(estimator, *(np.where(one, column, np.nan) for one in (flags, others))))
-                )
-        counted = [counts[place] >= FEW_PATIENTS for place, _ in tested]
+                pair = (np.where(one, column, np.nan) for one in (flags, others_of[place]))
+                tested.append((place, _difference(estimator, *pair)))
+        counted = [not few[place] for place, _ in tested]
         adjusted = estimator.adjusted([one for _, one in tested], counted)
         for (place, _), difference in zip(tested, adjusted, strict=True):
             differences[place][measure] = difference
     return [
-        Subgroup(attribute, name, int(flags.sum()), count, count < FEW_PATIENTS, own, others)
-        for (attribute, name, flags, _), count, own, others in zip(rows, counts, values, differences, strict=True)
+        Subgroup(attribute, name, int(flags.sum()), counts[place], few[place], values[place], differences[place])
+        for place, (attribute, name, flags, _) in enumerate(rows)
     ]
 
 
@@ -116,17 +123,23 @@ def subgroup_sentence(found: Sequence[Subgroup]) -> str:
     if not found:
         return ""
     measure = LEAD if LEAD in found[0].values else MEASURES[0]
-    shown = [f"{ATTRIBUTES[one.attribute]} {one.name} ({span(one.differences[measure], signed=True)})" for one in found
-             if measure in one.differences and one.differences[measure].shown]  # fmt: skip
+    shown = [
+        f"{ATTRIBUTES[one.attribute]} {one.name} ({span(one.differences[measure], signed=True)}; {one.patients:,} "
+        "patients)"
+        for one in found
+        if measure in one.differences and one.differences[measure].shown
+    ]
     what = "lead over the prior" if measure == LEAD else "average precision"
     by = ", ".join(ATTRIBUTES[name] for name in dict.fromkeys(one.attribute for one in found))
+    small = [f"{ATTRIBUTES[one.attribute]} {one.name}, {one.patients}" for one in found if one.few and one.differences]
+    note = f" Too few patients to compare: {'; '.join(small)}." if small else ""
     if not shown:
         tests = [one.differences[measure] for one in found if measure in one.differences]
         few = all(one.verdict == "too few patients to tell" for one in tests)
-        return (
-            f"Subgroups by {by}: {f'too few patients to compare {what}' if few else f'no difference shown in {what}'}."
-        )
-    return f"Subgroups by {by}: {what} differs from all others' for {'; '.join(shown)}."
+        if few:
+            return f"Subgroups by {by}: too few patients to compare {what}."
+        return f"Subgroups by {by}: no difference shown in {what}.{note}"
+    return f"Subgroups by {by}: {what} differs from all others' for {'; '.join(shown)}.{note}"
 
 
 def subgroup_tables(found: Sequence[Subgroup]) -> list[Table]:
@@ -143,8 +156,9 @@ def subgroup_tables(found: Sequence[Subgroup]) -> list[Table]:
             rows.append([Cell(text) for text in (*texts, outcome(None if one.few else difference))])
         header = [*columns, Column(titles[measure]), Column("minus all others"), Column("outcome", "text")]
         caption = (
-            "Differences from all other patients, with Holm's correction for all rows; groups of fewer than "
-            f"{FEW_PATIENTS} patients are not tested. Of two groups, the first is compared with the second."
+            "Differences from all other patients, with Holm's correction for all rows; a group is not tested if it "
+            f"has, or all others have, fewer than {FEW_CLUSTERS} patients. Of two groups, the first is compared with "
+            "the second."
         )
         title = titles[measure][0].upper() + titles[measure][1:]
         tables.append(Table(f"subgroups-{measure}", title, caption, header, rows, folded=measure != LEAD))

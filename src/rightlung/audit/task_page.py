@@ -18,7 +18,7 @@ from rightlung.audit.tasks import CARDIOMEGALY
 from rightlung.measuring import Measure, find_measure
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
-from rightlung.pages.numbers import span
+from rightlung.pages.numbers import span, why
 from rightlung.pages.protocols import protocol_section
 from rightlung.results.estimate import Estimate
 from rightlung.scoring.statistics import FEW_CLUSTERS
@@ -102,9 +102,9 @@ def verdict_of(one: PartResult) -> str:
     if not model.defined or best is None:
         return f"{title}: {span(model, 3)}."
     difference = one.blind[best].difference[name]
-    shown, better = difference.excludes(0.0), {"higher": 1, "lower": -1, None: 0}[find_measure(name).better]
-    gain = better * difference.value
-    outcome = "no difference shown" if not shown else "better" if gain > 0 else "worse" if gain < 0 else "different"
+    gain = {"higher": 1, "lower": -1, None: 0}[find_measure(name).better] * difference.value
+    shown = "better" if gain > 0 else "worse" if gain < 0 else "different"
+    outcome = shown if difference.shown else difference.verdict + why(difference)
     baseline = baselines_of(one.part)[best]
     return (
         f"{title}: model {span(model, 3)}, {baseline} {span(one.blind[best].measures[name], 3)}; difference "

@@ -17,7 +17,8 @@ from rightlung.measuring import Protocol
 from rightlung.measuring.run import NO_ANSWER
 from rightlung.pages.content import Gallery
 from rightlung.results.aggregates import estimate
-from rightlung.results.estimate import BootstrapSettings, Estimate
+from rightlung.results.conditions import compare_conditions
+from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 
 PLAIN = "none"
 
@@ -30,7 +31,7 @@ class Compared:
     """
 
     measures: Mapping[str, Estimate]
-    difference: Mapping[str, Estimate]
+    difference: Mapping[str, Comparison]
 
     def as_json(self) -> dict[str, Any]:
         """Return the estimates as plain values."""
@@ -115,19 +116,15 @@ def part_result(
     conditions = dict.fromkeys(table["condition"].to_pylist())
     baselines = [name for name in baselines_of(part) if name in conditions]
 
-    def of(name: str, condition: str = PLAIN, minus: str | None = None, rows: pa.Table = table) -> Estimate:
-        return estimate(rows, name, condition, minus=minus, settings=settings)
-
     def measures(condition: str) -> dict[str, Estimate]:
-        return {name: of(name, condition) for name in protocol.measures}
+        return {name: estimate(table, name, condition, settings=settings) for name in protocol.measures}
 
-    blind = {
-        one: Compared(measures(one), {name: of(name, PLAIN, one) for name in part.main}) for one in baselines
-    }  # fmt: skip
+    def differences(first: str, second: str) -> dict[str, Comparison]:
+        return {name: compare_conditions(table, name, first, second, settings) for name in part.main}
+
+    blind = {one: Compared(measures(one), differences(PLAIN, one)) for one in baselines}
     changed = {
-        one: Compared(measures(one), {name: of(name, one, PLAIN) for name in part.main})
-        for one in conditions
-        if one not in (PLAIN, *baselines)
+        one: Compared(measures(one), differences(one, PLAIN)) for one in conditions if one not in (PLAIN, *baselines)
     }
     by_class = {}
     for finding in classes if part.by_class else ():

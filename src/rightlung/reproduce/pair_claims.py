@@ -12,10 +12,10 @@ import numpy as np
 
 from rightlung.pages.content import Cell, Column, Table
 from rightlung.pages.numbers import number, span
-from rightlung.reproduce.claims import FAILS, HOLDS, NOT_SHOWN, SEED_DEPENDENT
+from rightlung.reproduce.claims import FAILS, HOLDS, NOT_SHOWN, SEED_DEPENDENT, TOO_FEW
 from rightlung.reproduce.task_files import TaskFiles
-from rightlung.results.estimate import Comparison, Estimate
-from rightlung.scoring.statistics import holm
+from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
+from rightlung.scoring.statistics import holm, smallest_p
 
 Place = tuple[str, str]
 """A file and a measure in it."""
@@ -65,6 +65,8 @@ class Judged:
         """Whether the claim holds; an effect whose sign depends on the seed is not one."""
         if not self.enough:
             return "one seed only" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds only"
+        if self.found.verdict == TOO_FEW:
+            return TOO_FEW
         large = self.claim.better == "much higher"
         if not self.found.shown:
             return FAILS if large and self.found.high < LARGE else NOT_SHOWN
@@ -104,7 +106,9 @@ def _tested(found: Estimate, border: float) -> Comparison:
     normal = NormalDist()
     spread = (found.high - found.low) / (2 * normal.inv_cdf((1 + LEVEL) / 2))
     p = 2 * normal.cdf(-abs(found.value - border) / spread) if spread > 0 else float(found.value == border)
-    return Comparison(**vars(found), p=p, shown=found.excludes(border), level=LEVEL)
+    least = smallest_p(found.patients, BootstrapSettings().flips) if found.patients else 0.0
+    shown = found.excludes(border) and least < 1 - LEVEL
+    return Comparison(**vars(found), p=p, shown=shown, level=LEVEL, smallest_p=least)
 
 
 def claims_table(judged: Sequence[Judged], titles: Mapping[Place, str]) -> Table:

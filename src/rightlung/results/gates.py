@@ -18,6 +18,7 @@ from rightlung.core.files import plain_fields
 from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.estimator import Deferred, Estimator, Floats
 from rightlung.results.groups import FEW_PATIENTS
+from rightlung.scoring.statistics import fewest_clusters
 
 Use = Literal[
     "uses the image selectively", "uses it unstably", "ignores it", "unclear from covering", "too few patients to tell",
@@ -111,7 +112,13 @@ def judge(groups: Sequence[GateColumns], estimator: Estimator, relevant: float =
     single = [one for one in results if one.name != ALL]
     _correct([one.effects for one in single], estimator)
     _correct([one.contrasts for one in single], estimator)
-    return [_judged(one, relevant) for one in results]
+    fewest = fewest_patients(estimator.settings.level)
+    return [_judged(one, relevant, fewest) for one in results]
+
+
+def fewest_patients(level: float) -> int:
+    """Return from how many patients on a gate is answered: those with which a sign-flip test can be significant."""
+    return max(FEW_PATIENTS, fewest_clusters(level))
 
 
 def _correct(tests: Sequence[dict[str, Comparison]], estimator: Estimator) -> None:
@@ -162,31 +169,29 @@ def _order(condition: str) -> int:
     return GATES.index(condition) if condition in GATES else len(GATES)
 
 
-def _judged(one: GateResult, relevant: float) -> GateResult:
+def _judged(one: GateResult, relevant: float, fewest: int) -> GateResult:
     """Return the result with its verdicts."""
-    removal = next(
-        (name for name in REMOVALS if name in one.effects and one.effects[name].patients >= FEW_PATIENTS), None
-    )
-    use, reason = _use(one, removal, relevant)
-    words, side = (_dependence(one, gates, relevant) for gates in (WORD_GATES, SIDE_GATES))
+    removal = next((name for name in REMOVALS if name in one.effects and one.effects[name].patients >= fewest), None)
+    use, reason = _use(one, removal, relevant, fewest)
+    words, side = (_dependence(one, gates, relevant, fewest) for gates in (WORD_GATES, SIDE_GATES))
     return replace(one, use=use, words=words, side=side, reason=reason, removal=removal)
 
 
-def _use(one: GateResult, removal: str | None, relevant: float) -> tuple[Use, str]:
+def _use(one: GateResult, removal: str | None, relevant: float, fewest: int) -> tuple[Use, str]:
     """Return the verdict about the image and the rule behind it, in the order of docs/gates.md."""
     changes = {name: one.changes[name] for name in IMAGE_GATES if name in one.changes}
     if not changes:
         return NOT_ASKED, "no condition changes the image"
-    if max(change.patients for change in changes.values()) < FEW_PATIENTS:
-        return TOO_FEW, f"fewer than {FEW_PATIENTS} patients"
-    counted = {name: change for name, change in changes.items() if change.patients >= FEW_PATIENTS}
+    if max(change.patients for change in changes.values()) < fewest:
+        return TOO_FEW, f"fewer than {fewest} patients"
+    counted = {name: change for name, change in changes.items() if change.patients >= fewest}
     if all(change.high < relevant for change in counted.values()):
         return IGNORES, f"no change of the image changes the answer by {relevant:g} or more"
     moving = [name for name, change in counted.items() if change.low >= relevant]
     contrast = one.contrasts.get(removal or "")
-    if removal is None or contrast is None or contrast.patients < FEW_PATIENTS:
+    if removal is None or contrast is None or contrast.patients < fewest:
         missing = "the finding taken away" if removal is None else "an equal area elsewhere covered"
-        return TOO_FEW, f"fewer than {FEW_PATIENTS} patients with {missing}"
+        return TOO_FEW, f"fewer than {fewest} patients with {missing}"
     effect = one.effects[removal]
     margin = RELEVANT_FALL * one.response.value
     small = -effect.low < margin  # the whole interval of the fall
@@ -204,12 +209,12 @@ def _use(one: GateResult, removal: str | None, relevant: float) -> tuple[Use, st
     return TOO_FEW, "the intervals allow more than one verdict"
 
 
-def _dependence(one: GateResult, gates: Sequence[str], relevant: float) -> Dependence:
+def _dependence(one: GateResult, gates: Sequence[str], relevant: float, fewest: int) -> Dependence:
     """Return whether the answer changes under any of some conditions."""
     changes = [one.changes[name] for name in gates if name in one.changes]
     if not changes:
         return NOT_ASKED
-    counted = [change for change in changes if change.patients >= FEW_PATIENTS]
+    counted = [change for change in changes if change.patients >= fewest]
     if any(change.low >= relevant for change in counted):
         return "yes"
     return "no" if counted and all(change.high < relevant for change in counted) else TOO_FEW

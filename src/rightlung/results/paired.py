@@ -195,24 +195,24 @@ class _Comparer:
         differences: dict[Any, Comparison] = {}
         flips = max(self.estimator.settings.resamples, FLIPS_PER_TEST * tests)
         for group, flags in groups.items():
-            columns = [_columns(frame[flags], self.measure) for frame in self.aligned.frames]
+            columns = [columns_of(frame[flags], self.measure) for frame in self.aligned.frames]
             statistics = [self.measure.statistic(one) for one in columns]
             for model, statistic in enumerate(statistics):
                 values[group, model] = self.estimator.aggregate(statistic, flags)
             for one, two in self.couples:
-                pooled = self.measure.statistic(_pooled(columns[one], columns[two], self.measure.ranked))
+                pooled = self.measure.statistic(pooled_columns(columns[one], columns[two], self.measure.ranked))
                 differences[group, (one, two)] = self.estimator.paired_aggregate(
                     statistics[one], statistics[two], pooled, flags, flips
                 )
         return values, differences
 
 
-def _columns(frame: pd.DataFrame, measure: Measure) -> dict[str, Any]:
+def columns_of(frame: pd.DataFrame, measure: Measure) -> dict[str, Any]:
     """Return the columns of a measure, and the finding, within which scores are ranked."""
     return {name: frame[name].to_numpy() for name in dict.fromkeys([*measure.columns, "target"])}
 
 
-def _pooled(first: Mapping[str, Any], second: Mapping[str, Any], ranked: str | None) -> dict[str, Any]:
+def pooled_columns(first: Mapping[str, Any], second: Mapping[str, Any], ranked: str | None) -> dict[str, Any]:
     """Return the results of one model followed by those of another, whose scores become ranks within each model."""
     parts = [dict(one) for one in (first, second)]
     for number, part in enumerate(parts):

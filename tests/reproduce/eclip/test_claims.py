@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from rightlung.reproduce.claims import FAILS, HOLDS, NOT_SHOWN, SEED_DEPENDENT
+from rightlung.reproduce.claims import FAILS, HOLDS, NOT_SHOWN, SEED_DEPENDENT, TOO_FEW
 from rightlung.reproduce.eclip.claims import CLAIMS, POINTING, SHORTCUT
 from rightlung.reproduce.eclip.files import RELIANCE, EclipFiles, KeptGeometry
 from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED
@@ -168,3 +168,14 @@ def test_claims_compare_variants_that_exist_and_are_each_made_once() -> None:
     known = {variant.slug for variant in VARIANTS}
     assert {name for claim in CLAIMS for name in (claim.first, claim.second)} <= known
     assert len({(one.first, one.second, one.place, one.better) for one in CLAIMS}) == len(CLAIMS)
+
+
+@pytest.mark.parametrize(("patients", "verdict"), [(5, TOO_FEW), (6, HOLDS)])
+def test_five_patients_are_too_few_for_a_verdict(patients: int, verdict: str) -> None:
+    class Few(MadeUp):
+        def tables(self, variant: str, task: str) -> list[pa.Table]:
+            return [table.slice(0, patients) for table in super().tables(variant, task)]
+
+    (judged,) = judge(Few(made_up((0.5, 0.5, 0.5)).values), [CLAIM])
+    assert judged.found.patients == patients
+    assert judged.verdict == verdict

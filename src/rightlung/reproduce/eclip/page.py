@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
-from rightlung.reproduce.claims import HOLDS, NOT_SHOWN
+from rightlung.reproduce.claims import HOLDS, NOT_SHOWN, TOO_FEW
 from rightlung.reproduce.eclip.claims import ACCURACY, AUROC, CLAIMS, POINTING, SHORTCUT, TITLES
 from rightlung.reproduce.eclip.embedding_tables import EmbeddingTables
 from rightlung.reproduce.eclip.measuring import BY_CHANCE, PLANTED, PROBED, SHARES
@@ -190,10 +190,10 @@ def _findings(judged: Sequence[Judged]) -> list[str]:
     for some, whose in ((of_paper, "the paper's"), (ours, "our")):
         if some:
             holding, unclear = (sum(one.verdict == verdict for one in some) for verdict in (HOLDS, NOT_SHOWN))
-            few = sum(not one.enough for one in some)
+            few = sum(not one.enough or one.verdict == TOO_FEW for one in some)
             sentences.append(
                 f"Of {whose} {len(some)} claims, {holding} hold here; for {unclear} no difference is shown; {few} have "
-                "too few seeds to be judged."
+                "too few seeds or patients to be judged."
             )
     return [" ".join(sentences)] if sentences else []
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rightlung.pages.content import Figure
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import span
-from rightlung.reproduce.claims import HOLDS, NOT_SHOWN
+from rightlung.reproduce.claims import HOLDS, NOT_SHOWN, TOO_FEW
 from rightlung.reproduce.fita.blind_rows import TITLES as ROWS
 from rightlung.reproduce.fita.blind_rows import BlindRows
 from rightlung.reproduce.fita.claims import BLEU, FREQUENT_MCC, SIDED, TITLES, TRUE_F1, TRUE_SIDED
@@ -67,6 +67,7 @@ def findings(judged: Sequence[Judged], files: TaskFiles, blind: BlindRows) -> It
         counts = {
             "holds": sum(one.verdict == HOLDS for one in some),
             "no difference shown": sum(one.verdict == NOT_SHOWN for one in some),
+            TOO_FEW: sum(one.verdict == TOO_FEW for one in some),
             "too few seeds": sum(not one.enough for one in some),
         }
         counts["does not hold, or depends on the seed"] = len(some) - sum(counts.values())

@@ -8,6 +8,7 @@ from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_count
 from rightlung.scoring.statistics.comparison import (
     Difference,
     Verdict,
+    fewest_clusters,
     paired_difference,
     paired_differences,
     sign_flip_test,
@@ -21,7 +22,7 @@ from rightlung.scoring.statistics.swapping import swap_test
 
 __all__ = [
     "FEW_CLUSTERS", "Correlation", "Difference", "Interval", "Verdict", "benjamini_hochberg", "bootstrap",
-    "bootstrap_by_counts", "bootstrap_columns", "holm", "krippendorff_alpha", "krippendorff_interval",
-    "paired_difference", "paired_differences", "pearson", "pearson_by_counts", "pearson_pairs", "sign_flip_test",
-    "smallest_p", "spearman", "swap_test", "verdict_of",
+    "bootstrap_by_counts", "bootstrap_columns", "fewest_clusters", "holm", "krippendorff_alpha",
+    "krippendorff_interval", "paired_difference", "paired_differences", "pearson", "pearson_by_counts", "pearson_pairs",
+    "sign_flip_test", "smallest_p", "spearman", "swap_test", "verdict_of",
 ]  # fmt: skip

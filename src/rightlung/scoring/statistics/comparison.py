@@ -8,6 +8,7 @@ pattern counts as drawn (Phipson & Smyth 2010), so that p is never 0.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -49,6 +50,15 @@ def smallest_p(clusters: int, flips: int) -> float:
     (0.0625, 0.0078125)
     """
     return min(1.0, 2.0 ** (1 - clusters)) if 2**clusters <= flips else 1 / (flips + 1)
+
+
+def fewest_clusters(level: float) -> int:
+    """Return from how many clusters on a sign-flip test can be significant.
+
+    >>> fewest_clusters(0.95), fewest_clusters(0.9)
+    (6, 5)
+    """
+    return next(count for count in itertools.count(1) if smallest_p(count, 2**count) < 1 - level)
 
 
 @dataclass(frozen=True, kw_only=True)
