@@ -21,7 +21,7 @@ def compared(model: list[float], other: list[float], name: str = "average_precis
     columns = {
         "condition": [row[0] for row in rows], "study": [f"s{row[1]}" for row in rows],
         "patient": [f"p{row[1]}" for row in rows], "query": ["phrase:0"] * len(rows), "target": ["own"] * len(rows),
-        "finding_score": [row[2] for row in rows], "finding_present": [float(row[1] % 2) for row in rows],
+        "finding_score": [row[2] for row in rows], "finding_label": [float(row[1] % 2) for row in rows],
         "average_precision": [row[2] for row in rows],
     }  # fmt: skip
     return compare_conditions(pa.table(columns), name, "none", "blind", BootstrapSettings(4096))

@@ -27,7 +27,8 @@ def compare_conditions(table: pa.Table, name: str, first: str, second: str, sett
     frames = [rows.filter(pc.equal(rows["condition"], one)).to_pandas().set_index(_KEYS) for one in (first, second)]
     frames = [one[one.index.isin(other.index)].reset_index() for one, other in zip(frames, frames[::-1], strict=True)]
     frames = [one.sort_values(_KEYS, kind="stable", ignore_index=True) for one in frames]
-    pooled = measure.statistic(pooled_columns(*(columns_of(one, measure) for one in frames), measure.ranked))
+    model, other = (columns_of(one, measure) for one in frames)
+    pooled = measure.statistic(pooled_columns(model, other, measure.ranked))
     flips, patients = max(settings.resamples, FLIPS_PER_TEST), frames[0].patient.to_numpy(dtype=object)
     p, _ = swap_test(pooled, patients, flips=flips, seed=settings.seed)
     shown = bool(found.excludes(0.0) and p < 1 - settings.level)
