@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from rightlung.audit import audit
-from rightlung.audit.batteries import BATTERIES, battery_conditions, conditions_of, judge_maps
+from rightlung.audit.batteries import BATTERIES, TrialResult, battery_conditions, conditions_of, judge_maps
 from rightlung.audit.battery_texts import text_trials
 from rightlung.cli.audit import chosen_batteries
 from rightlung.core import Grounding, Heatmap, Image, InputError, Phrase, Query
 from rightlung.predictions import IMAGE_QUERY, Key, Prediction, PredictionWriter
 from rightlung.probes import PROBES, Setting, find_probe
-from rightlung.results.estimate import BootstrapSettings
+from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.measured import Measured
 from tests.asking.models import picture
 from tests.audit.oracle import Ward
@@ -166,3 +166,10 @@ def test_the_page_tells_who_follows_the_image_and_who_the_textbook(
     assert found["mirror-image"]["share"]["estimate"] == found["rotate-90"]["share"]["estimate"] == follows
     assert "Batteries in numbers" in done.page.read_text()
     assert "mirror-image" not in done.found.conditions
+
+
+def test_five_answers_as_expected_show_nothing() -> None:
+    def state(patients: int) -> str:
+        return TrialResult("orientation", "flip", "map", "turns", Estimate(1.0, 1.0, 1.0, patients=patients)).state
+
+    assert [state(5), state(6)] == ["unclear", "yes"]

@@ -11,8 +11,9 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from rightlung.audit import audit_tasks
+from rightlung.audit.signs import SignEffect, sign_sentences
 from rightlung.models.classifier import Classifier
-from rightlung.results.estimate import BootstrapSettings
+from rightlung.results.estimate import BootstrapSettings, Comparison
 from rightlung.studies import open_source
 
 FINDINGS = ("cardiomegaly", "pleural effusion")
@@ -52,3 +53,11 @@ def test_the_page_names_the_shortcut_of_the_model_that_has_one(strength: int, tm
     if strength:
         assert effects["without-marker", "cardiomegaly"] < -0.2
         assert effects["with-marker", "cardiomegaly"] > 0.2
+
+
+def test_no_change_with_five_patients_does_not_clear_a_sign() -> None:
+    def mark(patients: int) -> str:
+        change = Comparison(0.0, -0.01, 0.01, patients=patients)
+        return sign_sentences([SignEffect("marker", "without-marker", "nodule", change)])[0].mark
+
+    assert [mark(5), mark(6)] == ["unclear", "yes"]
