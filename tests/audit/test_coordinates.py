@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from rightlung.audit import audit
-from rightlung.audit.coordinates import Found, coordinate_mistakes
+from rightlung.audit.coordinates import MOST, Found, coordinate_mistakes
 from rightlung.audit.run import prior_rows
 from rightlung.core import Box, Extent, Grounding, Heatmap, Mask, Phrase, Polarity, Query, ScoredBox, Study
 from rightlung.core.errors import InputError
 from rightlung.measuring import gather_targets
+from rightlung.measuring.answered import answered
 from rightlung.models.blind import LocationPrior
 from rightlung.predictions import Batch, Prediction, Predictions, PredictionWriter, open_predictions
 from rightlung.studies import Source, open_source
@@ -75,7 +76,7 @@ def written(path: Path, rows: Sequence[Prediction]) -> Predictions:
 
 
 def looked_at(path: Path, source: Source, rows: Sequence[Prediction]) -> list[Found]:
-    return coordinate_mistakes(written(path, rows).batches(), gather_targets(source), source)
+    return coordinate_mistakes([*answered(written(path, rows).batches(), gather_targets(source), MOST)], source)
 
 
 PLANTED: dict[str, Callable[[Where], Where]] = {
@@ -179,7 +180,7 @@ def test_no_alarm_for_the_location_prior_on_phantoms() -> None:
     maps = prior.ground_blind(asked, [one.patient for one in phrases])
     rows = zip(phrases, maps, strict=True)
     batch = Batch.of([Prediction(one.study, one.query, "none", Query(one.text), found) for one, found in rows])
-    assert coordinate_mistakes([batch], targets, source) == []
+    assert coordinate_mistakes([*answered([batch], targets, MOST)], source) == []
 
 
 def test_too_few_patients_are_not_judged(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import pytest
 
 from rightlung.audit.leaderboard import leaderboard, read_result
+from rightlung.cli.leaderboard import leaderboard as command
 from rightlung.core import InputError
 from rightlung.measuring import find_protocol
 from tests.pages import Outline
@@ -102,6 +103,41 @@ def test_results_of_other_protocols_get_a_table_of_their_own_and_the_field_is_na
     text = (tmp_path / "board/leaderboard.md").read_text()
     for one in (results[0], other):
         assert f"seed=1, protocol {read_result(one).protocol['hash']}" in text
+
+
+def test_what_changes_no_score_does_not_split_a_table_and_phrases_and_levels_do(
+    results: list[Path], tmp_path: Path
+) -> None:
+    alike = result(tmp_path / "alike", "other", 0.5, 0.5, resamples=200, conditions=("none",), analysis=("gates",))
+    found = leaderboard([*results, alike], tmp_path / "board")
+    assert found["warnings"] == []
+    assert ("other", "own") in rows_of(tmp_path / "board/leaderboard.md", PHANTOM)
+    assert "which differ in resamples, conditions, analysis only" in (tmp_path / "board/leaderboard.md").read_text()
+    unlike: dict[str, Any] = {"phrase_set": "0123456789", "level": 0.9}
+    for name, value in unlike.items():
+        other = result(tmp_path / name, "other", 0.5, 0.5, **{name: value})
+        found = leaderboard([results[0], other], tmp_path / "b")
+        assert len({one["table"] for one in found["results"]}) == 2
+        assert f"differ in {name}; they are ranked apart; 'rightlung compare' comp" in found["warnings"][0]
+
+
+def test_the_terminal_has_a_table_for_each_protocol_with_the_prior_at_its_place(
+    results: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = result(tmp_path / "other", "starter", 0.9, 0.9, tolerance=15.0)
+    command([*results, other], tmp_path / "board")
+    text = capsys.readouterr().err
+    tables = [part.split("\n\n")[1] for part in text.split(PHANTOM)[1:3]]
+    rows = [[re.split(r" {2,}", line.strip()) for line in table.splitlines()] for table in tables]
+    assert rows[0][0] == ["model", "map", "average precision", "− prior", "pointing"]
+    assert [row[:2] for row in rows[0][2:]] == [
+        ["starter", "own"], ["starter", "grad-cam"], ["location prior", "image-blind"], ["<b>&mine", "own"]
+    ]  # fmt: skip
+    assert rows[0][2][2:] == ["0.60 (0.50 to 0.70)", "+0.30 (+0.20 to +0.40)", "0.40 (0.30 to 0.50)"]
+    assert [row[0] for row in rows[1][2:]] == ["starter", "location prior"]
+    assert text.count("protocol ") >= 2
+    command(results, tmp_path / "board", "auroc")
+    assert "AUROC" in capsys.readouterr().err
 
 
 def test_intervals_are_read_as_they_were_written(results: list[Path]) -> None:

@@ -20,7 +20,7 @@ def test_diagnose_names_the_convention_and_writes_the_page(call: Run, tmp_path: 
     ours = found(call("diagnose", "p", "--measure", "iou@10", "--published", "0.999", "--json"))["ours"]["value"]
     result = call("diagnose", "p", address, "--measure", "iou@10", "--published", f"{ours:.3f}", "--out", "d")
     assert result.returncode == 0
-    assert f"Our convention reproduces {ours:.3f} (±0.0005)." in result.stderr
+    assert f"✓ Our convention reproduces {ours:.3f} (±0.0005)." in result.stderr
     assert {path.name for path in (tmp_path / "d").iterdir()} >= {"diagnosis.html", "diagnosis.md", "diagnosis.json"}
 
 

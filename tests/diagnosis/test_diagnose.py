@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef, roc_auc_score
 
+from rightlung.cli.diagnose import say_diagnosis
 from rightlung.core import InputError, Polarity
 from rightlung.diagnosis import Diagnosis, diagnose
 from rightlung.diagnosis.conventions import FAMILIES
@@ -262,6 +264,22 @@ def test_none_reproduces_an_impossible_number_and_the_nearest_is_named(asked: An
     assert written["reproduced_by"] == []
     assert "The nearest is" in done.page.read_text(encoding="utf-8")
     assert (done.folder / "diagnosis.md").exists()
+
+
+def test_a_fit_that_chance_explains_has_a_question_mark_on_the_page_and_on_the_terminal(
+    asked: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = asked("pointing", asked("pointing", 0.01234).alone[-1].value)
+    assert done.found[0].says
+    few = replace(done, result={**done.result, "tried": 1652, "expected_by_chance": len(done.found) + 0.2})
+    said = verdict(few)
+    assert said.mark == "unclear"
+    assert (
+        f"1,652 conventions were tried, of which {len(done.found) + 0.2:g} are expected to fit by chance" in said.text
+    )
+    say_diagnosis(few)
+    assert capsys.readouterr().err.startswith(f"? {said.text}")
+    assert verdict(replace(done, result={**done.result, "expected_by_chance": 0.1})).mark == "yes"
 
 
 def test_our_own_number_needs_no_difference_and_has_an_interval(asked: Any) -> None:

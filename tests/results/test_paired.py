@@ -245,5 +245,5 @@ def test_results_that_cannot_be_read_are_refused_in_one_sentence(tmp_path: Path)
     ):
         with pytest.raises(InputError, match=message):
             compared([good, path])
-    with pytest.raises(InputError, match="has no answers under the condition 'swap-sides'; it has none"):
+    with pytest.raises(InputError, match="has no answers under the condition 'swap-sides'; it has: 'none'"):
         compared([good, write(tmp_path / "other", phrase_rows())], condition="swap-sides")

@@ -31,6 +31,8 @@ LOSS = 0.05
 """A hint may lower average precision by this much."""
 DECLINES = 0.5
 """From this abstention on, a model declines to point."""
+MOST = 0.5
+"""A battery holds if the whole interval of the share of answers as expected is above this, and fails if below."""
 
 EXPECTED: Mapping[str, str] = {
     "move": "should move",
@@ -114,7 +116,7 @@ class TrialResult:
             return "not tested"
         if not self.share.has_interval or self.share.patients < fewest_patients(BootstrapSettings().level):
             return "unclear"
-        return "yes" if self.share.low > 0.5 else "no" if self.share.high < 0.5 else "unclear"
+        return "yes" if self.share.low > MOST else "no" if self.share.high < MOST else "unclear"
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as plain values."""

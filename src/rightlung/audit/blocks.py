@@ -30,6 +30,7 @@ from rightlung.core.files import read_json, write_whole
 from rightlung.core.progress import Progress
 from rightlung.lexicon.wordkeys import word_key
 from rightlung.measuring import Protocol, Targets, gather_targets, measure, write_instances
+from rightlung.measuring.answered import Answered, answered
 from rightlung.measuring.regions import COUNTS, with_regions
 from rightlung.measuring.run import notes_of
 from rightlung.measuring.targets import TARGETS, side_told
@@ -126,9 +127,15 @@ class BlockAudit:
             progress("scoring", done, total)
         return TableOnDisk(_join(task, len(self.blocks)))
 
-    def sample(self) -> Targets:
-        """Return the targets of the first block."""
-        return self._targets or Targets.open(_targets_folder(self._folder, self.blocks[0]))
+    def sample(self, most: int) -> list[Answered]:
+        """Return the first answers to the unchanged question, however many other conditions were asked."""
+        found: list[Answered] = []
+        for block in self.blocks:
+            targets = self._targets or Targets.open(_targets_folder(self._folder, block))
+            found += answered(block.batches(), targets, most - len(found))
+            if len(found) == most:
+                break
+        return found
 
     def finish(self) -> None:
         """Remove what is only needed to continue."""

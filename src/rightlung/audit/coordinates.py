@@ -7,17 +7,15 @@ can fit better by chance wherever it is moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rightlung.core import Box, InputError
-from rightlung.measuring import Targets
-from rightlung.measuring.answered import Answered, answered, reduced
+from rightlung.measuring.answered import Answered, reduced
 from rightlung.measuring.maps import AnswerMap, to_pixels
-from rightlung.predictions import Batch
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Estimator, Floats
 from rightlung.scoring.localisation import score
@@ -99,9 +97,8 @@ _UNLESS_SQUARE = (
 )
 
 
-def coordinate_mistakes(batches: Iterable[Batch], targets: Targets, source: Source | None = None) -> list[Found]:
-    """Return the mistakes that scores reveal: at most one for heatmaps and one for boxes."""
-    sample = [*answered(batches, targets, MOST)]
+def coordinate_mistakes(sample: Sequence[Answered], source: Source | None = None) -> list[Found]:
+    """Return the mistakes that the scores of some answers reveal: at most one for heatmaps and one for boxes."""
     found: list[Found] = []
     for where in ("heatmaps", "boxes"):
         some = [replace(one, answer=part) for one in sample if (part := _part(one.answer, where)) is not None]

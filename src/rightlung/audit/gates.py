@@ -18,6 +18,7 @@ from rightlung.results.estimate import BootstrapSettings, Comparison
 from rightlung.results.estimator import Deferred, Estimator, Floats
 from rightlung.results.gates import (
     ALL,
+    ELSEWHERE_SHARE,
     GATES,
     IMAGE_GATES,
     PLAIN,
@@ -65,14 +66,18 @@ class Gates:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the limits of the rules."""
-        rules = {"relevant_change": RELEVANT, "relevant_fall": RELEVANT_FALL, "fewest_patients": self.fewest}
-        return plain_fields(self, rules=rules)
+        return plain_fields(self, rules=limits(self.level))
+
+    @property
+    def level(self) -> float:
+        """The level of the intervals."""
+        levels = [one.level for result in self.results for one in result.effects.values()]
+        return levels[0] if levels else BootstrapSettings().level
 
     @property
     def fewest(self) -> int:
         """From how many patients on there is a verdict."""
-        levels = [one.level for result in self.results for one in result.effects.values()]
-        return fewest_patients(levels[0] if levels else BootstrapSettings().level)
+        return fewest_patients(self.level)
 
     @property
     def sentence(self) -> str:
@@ -82,6 +87,14 @@ class Gates:
         parts = [f"{use} for {', '.join(names)}" for use, names in named.items() if names]
         shortcuts = "".join(f" {one.text}" for one in sign_sentences(self.signs) if one.mark == "no")
         return f"Gates: all findings together: {self.results[0].use}. By finding: {'; '.join(parts)}.{shortcuts}"
+
+
+def limits(level: float) -> dict[str, float]:
+    """Return the limits of the rules behind the verdicts, with intervals of a level."""
+    return {
+        "relevant_change": RELEVANT, "relevant_fall": RELEVANT_FALL, "share_elsewhere": ELSEWHERE_SHARE,
+        "fewest_patients": fewest_patients(level),
+    }  # fmt: skip
 
 
 def gate_conditions(model: object, source: Source, with_words: bool = True) -> tuple[list[str], dict[str, str]]:

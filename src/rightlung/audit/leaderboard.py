@@ -1,11 +1,12 @@
 """Leaderboard of audits: models × kinds of maps × sources, from their result files alone.
 
-Results are put into one table only if they have the same protocol. Pages have no scripts, so a table is sorted by
-links: each column has a page of its own, sorted by it.
+Results are put into one table if their protocols differ in nothing that changes a score (`OF_NO_SCORE` may differ).
+Pages have no scripts, so a table is sorted by links: each column has a page of its own, sorted by it.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from rightlung.pages.html import render_html
 from rightlung.pages.numbers import estimate_cell
 from rightlung.pages.write import write_page
 from rightlung.results.estimate import Estimate
+from rightlung.results.tables import BY_INSTANCE, OF_NO_SCORE
 
 MEASURES = ("average_precision", "above_prior", "pointing", "auroc", "mdice", "miou")
 """The columns of numbers; ``above_prior`` is the paired difference of average precision from the location prior."""
@@ -44,6 +46,12 @@ class Result:
     values: Mapping[str, Estimate]
     prior: Mapping[str, Estimate]
     warnings: Sequence[str] = ()
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The fields of the protocol that all results of one table share."""
+        hashed = Protocol.from_json(self.protocol, str(self.file)).hashed
+        return {name: value for name, value in hashed.items() if name not in OF_NO_SCORE}
 
     @property
     def page(self) -> Path:
@@ -94,19 +102,18 @@ def _estimates(file: Path, overall: Mapping[str, Any], of: str) -> dict[str, Est
 
 
 def read_results(paths: Sequence[Path]) -> dict[str, list[Result]]:
-    """Return the results by the title of their table: the source, and the protocol's hash if it has several."""
-    results = [read_result(path) for path in paths]
+    """Return the results by the title of their table: the source, and the protocol of the first if it has several."""
     tables: dict[tuple[str, str], list[Result]] = {}
-    for one in results:
-        table = tables.setdefault((one.source, one.protocol["hash"]), [])
+    for one in map(read_result, paths):
+        table = tables.setdefault((one.source, json.dumps(one.table, sort_keys=True)), [])
         if twin := next((other for other in table if (other.model, other.kind) == (one.model, one.kind)), None):
             what = f"{one.model} ({one.kind} map) on {one.source}"
             raise InputError(f"{twin.file} and {one.file} are both results of {what}; give one of them")
         table.append(one)
     sources = [source for source, _ in tables]
     return {
-        source if sources.count(source) == 1 else f"{source}, protocol {code}": table
-        for (source, code), table in tables.items()
+        source if sources.count(source) == 1 else f"{source}, protocol {table[0].protocol['hash']}": table
+        for (source, _), table in tables.items()
     }
 
 
@@ -116,14 +123,12 @@ def differing(tables: Mapping[str, Sequence[Result]]) -> list[str]:
     sentences = []
     for one, *_ in tables.values():
         other = first.setdefault(one.source, one)
-        names = [
-            name for name in {**other.protocol, **one.protocol}
-            if name != "hash" and other.protocol.get(name) != one.protocol.get(name)
-        ]  # fmt: skip
+        ours, theirs = one.table, other.table
+        names = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
         if other is not one:
-            sentences.append(
-                f"{one.source}: {one.file} and {other.file} differ in {', '.join(names)}; do not compare them."
-            )
+            paired = "they are ranked apart; 'rightlung compare' compares them on the phrases that both have."
+            rule = paired if {*names} <= {*BY_INSTANCE} else "do not compare them."
+            sentences.append(f"{one.source}: {one.file} and {other.file} differ in {', '.join(names)}; {rule}")
     return sentences
 
 
@@ -141,16 +146,23 @@ def leaderboard(paths: Sequence[Path], out: Path, sort: str = MEASURES[0]) -> di
     pages = {column: _page(tables, column, names, out) for column in names}
     further = {names[column]: render_html(page).encode() for column, page in pages.items() if column != sort}
     rows = [
-        {"model": one.model, "map": one.kind, "source": one.source, "protocol": one.protocol["hash"],
-         "audit": str(one.file), **{name: value.as_json() for name, value in one.values.items()}}
-        for table in tables.values() for one in _sorted(table, sort)
+        {"model": one.model, "map": one.kind, "source": one.source, "table": title, "protocol": one.protocol["hash"],
+         "audit": str(one.file), **_values(one)}
+        for title, table in tables.items() for one in _sorted(table, sort)
     ]  # fmt: skip
-    data = {"sorted_by": sort, "results": rows, "warnings": warnings_of(tables)}
+    priors = {
+        title: _values(one) for title, table in tables.items() for one in _with_prior(table) if one.model == PRIOR
+    }
+    data = {"sorted_by": sort, "results": rows, "priors": priors, "warnings": warnings_of(tables)}
     write_page(
         pages[sort], out, html=names[sort], markdown="leaderboard.md", json_name="leaderboard.json", data=data,
         further=further,
     )  # fmt: skip
     return data
+
+
+def _values(one: Result) -> dict[str, Any]:
+    return {name: value.as_json() for name, value in one.values.items()}
 
 
 def _page_names(sort: str) -> dict[str, str]:
@@ -166,8 +178,8 @@ def _page(tables: Mapping[str, Sequence[Result]], sort: str, names: Mapping[str,
     ]
     count = sum(map(len, tables.values()))
     lead = (
-        f"{count} audits, sorted by {_title(sort)}. A column's heading leads to the page sorted by it; each number "
-        "leads to its audit. Compare rows of one table only."
+        f"{count} audits, sorted by {_title(sort)}. In the HTML pages, a column's heading leads to the page sorted "
+        "by it; each number leads to its audit. Compare rows of one table only."
     )
     return Page("Leaderboard", lead, sections, warning=" ".join(warnings_of(tables)))
 
@@ -221,9 +233,20 @@ def _table(
     count = next(iter(some.values.values()), Estimate(math.nan))
     caption = (
         f"{count.n:,} phrases of {count.patients:,} patients; {100 * some.protocol.get('level', 0.95):g} % intervals "
-        f"over patients; protocol {some.protocol['hash']}. The location prior never sees the image."
+        f"over patients; {_protocols(table)}. The location prior never sees the image."
     )
     return Table(name, title, caption, columns, rows)
+
+
+def _protocols(table: Sequence[Result]) -> str:
+    """Return the protocols of a table, and in which fields they differ."""
+    hashes = [*dict.fromkeys(one.protocol["hash"] for one in table)]
+    if len(hashes) == 1:
+        return f"protocol {hashes[0]}"
+    names = [
+        name for name in OF_NO_SCORE if any(one.protocol.get(name) != table[0].protocol.get(name) for one in table)
+    ]
+    return f"protocols {', '.join(hashes)}, which differ in {', '.join(names)} only"
 
 
 def _figure(name: str, table: Sequence[Result], sort: str) -> list[Figure]:

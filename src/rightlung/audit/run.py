@@ -21,19 +21,21 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
+from rightlung.audit.analysis import asked_of
 from rightlung.audit.answering import answering, answering_sections
 from rightlung.audit.asked import COLUMNS, asked_warnings
 from rightlung.audit.batteries import battery_conditions
 from rightlung.audit.battery_page import battery_sections, run_batteries
 from rightlung.audit.blocks import BlockAudit, rows_in_pieces, tables_of
 from rightlung.audit.checklist import checklist
-from rightlung.audit.coordinates import coordinate_mistakes
+from rightlung.audit.coordinates import MOST, coordinate_mistakes
 from rightlung.audit.gallery import galleries
 from rightlung.audit.gates import have_gates, map_gates
 from rightlung.audit.gates_case import gate_case
 from rightlung.audit.gates_page import gate_sections
 from rightlung.audit.gathered import Gathered
 from rightlung.audit.page import make_page
+from rightlung.audit.strata import MOST as DRAWN
 from rightlung.audit.strata import sampled, strata
 from rightlung.audit.strata_page import strata_section
 from rightlung.audit.subgroups import subgroup_sentence, subgroup_tables, subgroups
@@ -136,11 +138,13 @@ def audit(
             prior = LocationPrior()
             fitted = _fit_elsewhere(prior, elsewhere, progress)
         protocol = _protocol(studies, targets, settings, prior, fitted)
+        protocol = replace(protocol, **asked_of(opened.rows_by_condition, settings.level, batteries, maps=True))
         known = prior if len(prior) else None
         table = work.measure(targets, protocol, known, progress)
         _check_some_answer(opened, table)
+        answers = work.sample(max(MOST, DRAWN))
         warnings = asked_warnings(rows_in_pieces(table, COLUMNS))
-        warnings += [one.sentence for one in coordinate_mistakes(work.blocks[0].batches(), work.sample(), studies)]
+        warnings += [one.sentence for one in coordinate_mistakes(answers[:MOST], studies)]
         progress("computing intervals", 0, 1)
         whole = Measured.of(tables_of(table), complete=False)
         tested = run_batteries(batteries, whole, opened, table, settings)
@@ -162,7 +166,7 @@ def audit(
         progress("writing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)
         drawn = galleries(table, opened, studies, known, cases)
-        appendix = strata(measured, sampled(work.blocks[0].batches(), work.sample(), known), settings)
+        appendix = strata(measured, sampled(answers[:DRAWN], known), settings)
         result["strata"] = appendix.as_json()
         shown = gate_sections(gates, gate_case(table, opened, studies, protocol.seed) if cases else ())
         page = make_page(

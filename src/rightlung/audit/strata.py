@@ -6,7 +6,7 @@ Strata use every phrase. Curves use a sample of the answers, whose maps are look
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -16,20 +16,21 @@ import numpy as np
 from rightlung.core import Phrase, Polarity
 from rightlung.core.files import plain_fields
 from rightlung.lexicon.findings import find
-from rightlung.measuring import PhraseTargets, Targets
-from rightlung.measuring.answered import Answered, answered
+from rightlung.measuring import PhraseTargets
+from rightlung.measuring.answered import Answered
 from rightlung.measuring.curves import RECALLS, THRESHOLDS, TOLERANCES, curves
 from rightlung.measuring.maps import AnswerMap
 from rightlung.measuring.readers import agreement
 from rightlung.models.blind.prior import LocationPrior, fold_of
-from rightlung.predictions import Batch
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Estimator, Flags, Floats
 from rightlung.results.groups import HEADLINE
 from rightlung.results.measured import Measured
 
 MOST = 300
-"""Answers whose curves are drawn."""
+"""Answers to the unchanged question whose curves are drawn: the first."""
+RESAMPLES = 1000
+"""At most so many bootstrap resamples."""
 FIXED = 0.5
 """The threshold that the best one is compared with."""
 FOLDS, BINS, LEAST_BOXES = 5, 5, 20
@@ -66,9 +67,9 @@ class Strata:
         return plain_fields(self, places=AT, fixed=FIXED)
 
 
-def sampled(batches: Iterable[Batch], targets: Targets, prior: LocationPrior | None) -> dict[str, list[Answered]]:
-    """Return the first answers of the model, and the prior's to the same words."""
-    found = {"model": [*answered(batches, targets, MOST)]}
+def sampled(answers: Sequence[Answered], prior: LocationPrior | None) -> dict[str, list[Answered]]:
+    """Return answers of the model, and the prior's to the same words."""
+    found = {"model": [*answers]}
     if prior is not None:
         own = [one.phrase for one in found["model"]]
         words = [Phrase(one.text, findings=dict.fromkeys(one.findings, Polarity.POSITIVE)) for one in own]
@@ -81,7 +82,7 @@ def sampled(batches: Iterable[Batch], targets: Targets, prior: LocationPrior | N
 
 def strata(measured: Measured, answers: Mapping[str, Sequence[Answered]], settings: BootstrapSettings) -> Strata:
     """Return strata and curves; ``answers`` are the sampled ones of ``model`` and ``prior``."""
-    settings = replace(settings, resamples=min(settings.resamples, 1000))
+    settings = replace(settings, resamples=min(settings.resamples, RESAMPLES))
     names, flags = _flags(measured)
     estimator = measured.estimator(settings)
     slugs = [slug for slug in ("model", "prior") if measured.model(slug) is not None and flags]

@@ -10,6 +10,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rightlung.audit.analysis import asked_of
 from rightlung.audit.box_gates import box_gates
 from rightlung.audit.finding_gates import finding_gates
 from rightlung.audit.gates import gate_conditions
@@ -49,8 +50,10 @@ def measure_part(run: TaskRun, part: TaskPart, known: Known) -> PartResult | Non
     tuned = run.tuned(part, known, predictions) if part.boxes else None
     index = run.index_answers(part, known, predictions)
     part, protocol = _protocol(run, part, known, tuned, index)
-    answered = {(key.study, key.query) for key in predictions.keys()}  # noqa: SIM118  (not a mapping)
-    keys = [key for key in known.asked.queries if key in answered]
+    answered = [key for key in predictions.keys() if (key.study, key.query) in known.asked.queries]  # noqa: SIM118
+    protocol = replace(protocol, **asked_of((key.condition for key in answered), run.settings.level))
+    there = {(key.study, key.query) for key in answered}
+    keys = [key for key in known.asked.queries if key in there]
     if not keys:
         return None
     blind = run.blind(part, known)

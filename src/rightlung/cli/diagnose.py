@@ -8,6 +8,7 @@ from rightlung.cli.output import finish, say, say_problems, say_table
 from rightlung.core.progress import ProgressBars
 from rightlung.diagnosis import Diagnosis, diagnose
 from rightlung.diagnosis.page import HEADER, rows_of, verdict
+from rightlung.pages.content import MARKS
 
 
 def run(predictions: str, source: str | None, measure: str, published: str, out: Path, json: bool) -> None:
@@ -23,7 +24,7 @@ def say_diagnosis(done: Diagnosis) -> None:
     said, listed = verdict(done), done.found or done.nearest
     for warning in done.result["warnings"]:
         say(f"Warning: {warning}\n")
-    say(f"{said.text}\n{said.detail}\n")
+    say(f"{MARKS[said.mark]} {said.text}\n{said.detail}\n")
     say_table(HEADER, rows_of([done.ours, *(one for one in listed if one.says)][:12], done.result), words=HEADER[-1:])
     if len(listed) > 11:
         say(f"  … {len(listed)} in all, on the page")

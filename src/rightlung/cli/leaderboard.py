@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.options import Json, arg, opt
 from rightlung.cli.output import finish, say, say_table
 
+_HEADINGS = {"above_prior": "− prior", "auroc": "AUROC", "miou": "mIoU", "mdice": "mDice"}
 SORT_HELP = (
     "Column to sort by: average_precision, above_prior, pointing, auroc, mdice, miou, model or map. The pages of the "
     "other columns are linked."
@@ -23,21 +25,25 @@ def leaderboard(
 ) -> None:
     """Rank models and kinds of maps by the results of their audits.
 
-    Results with the same source and protocol share a table. Writes leaderboard.html, a page for each column to sort by,
-    leaderboard.md and leaderboard.json.
+    Results with the same source and protocol share a table; resamples, conditions and analysis may differ. Writes
+    leaderboard.html, a page for each column to sort by, leaderboard.md and leaderboard.json.
     """
+    from rightlung.audit.leaderboard import MEASURES, PRIOR
     from rightlung.audit.leaderboard import leaderboard as write
 
     data = write(results, out, sort)
 
     def tell() -> None:
-        for source in dict.fromkeys(one["source"] for one in data["results"]):
-            rows = [
-                [one["model"], one["map"], *(_brief(one.get(name)) for name in ("average_precision", "pointing"))]
-                for one in data["results"] if one["source"] == source
-            ]  # fmt: skip
-            say(f"{source}\n")
-            say_table(["model", "map", "average precision", "pointing"], rows, words=["map"])
+        shown = [*dict.fromkeys(("average_precision", "above_prior", "pointing", *({sort} & {*MEASURES})))]
+        header = ["model", "map", *(_HEADINGS.get(name, name.replace("_", " ")) for name in shown)]
+        for title in dict.fromkeys(one["table"] for one in data["results"]):
+            found = [one for one in data["results"] if one["table"] == title]
+            if title in data["priors"]:
+                prior = {"model": PRIOR, "map": "image-blind", **data["priors"][title]}
+                found.insert(sum(_value(one, sort) >= _value(prior, sort) for one in found), prior)
+            rows = [[one["model"], one["map"], *(_brief(one, name) for name in shown)] for one in found]
+            say(f"{title}\n")
+            say_table(header, rows, words=["map"])
             say()
         for sentence in data["warnings"]:
             say(f"- {sentence}")
@@ -46,7 +52,15 @@ def leaderboard(
     finish(json, {**data, "page": str(out / "leaderboard.html"), "note": NOT_A_MEDICAL_DEVICE}, tell)
 
 
-def _brief(found: dict[str, float | None] | None) -> str:
+def _value(row: dict[str, Any], column: str) -> float:
+    """Return the number to place a row by; rows without it come last."""
+    found = row.get(column)
+    return -math.inf if not isinstance(found, dict) or found["estimate"] is None else float(found["estimate"])
+
+
+def _brief(row: dict[str, Any], column: str) -> str:
+    found = row.get(column)
     if found is None or found["estimate"] is None:
         return "–"
-    return f"{found['estimate']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+    sign = "+" if column == "above_prior" else ""
+    return f"{found['estimate']:{sign}.2f} ({found['low']:{sign}.2f} to {found['high']:{sign}.2f})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rightlung.pages.content import Cell, Column, Mark, MarkedSentence, Page, Section, Table
+from rightlung.pages.content import Cell, Column, MarkedSentence, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import number, span
 from rightlung.results.estimate import Estimate
@@ -42,8 +42,12 @@ def verdict(done: Diagnosis) -> MarkedSentence:
     several = f"{count} conventions reproduce" if count > 1 else "One convention reproduces"
     detail = f"Nearest to ours: {number(first.value, digits)}, with {described(first)}. "
     ours = f"Ours gives {span(done.ours.estimate, digits)}. "
-    mark: Mark = "yes" if count > result["expected_by_chance"] else "unclear"
-    return MarkedSentence(mark, f"{several} {wanted}; ours does not.", detail + ours + chance)
+    found = f"{several} {wanted}; ours does not"
+    if count > result["expected_by_chance"]:
+        return MarkedSentence("yes", f"{found}.", detail + ours + chance)
+    tried = f"{result['tried']:,} conventions were tried, of which {result['expected_by_chance']:g}"
+    by_chance = f"No better than chance: {tried} are expected to fit by chance."
+    return MarkedSentence("unclear", f"{found}. {by_chance}", (detail + ours).strip())
 
 
 def described(one: Rescored) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.audit.coordinates import coordinate_mistakes
+from rightlung.audit.coordinates import MOST, coordinate_mistakes
 from rightlung.audit.run import source_of
 from rightlung.core import InputError, OutputError
 from rightlung.core.errors import check_known
@@ -130,7 +130,8 @@ def diagnose(
         distinct = {round(one.value, 12) for one in every}
         around = sum(abs(one - value) <= AROUND * tolerance for one in distinct)
         patients = scorers[ours[0].family].patients
-        mistakes = coordinate_mistakes(opened.batches(), targets, studies) if targets.phrases else []
+        sample = answered(opened.batches(), targets, MOST) if targets.phrases else ()
+        mistakes = coordinate_mistakes([*sample], studies)
         result = {
             "note": NOT_A_MEDICAL_DEVICE, "version": __version__, "model": opened.model,
             "predictions": str(opened.path), "source": studies.address, "measure": measure,

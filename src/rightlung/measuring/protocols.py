@@ -31,6 +31,7 @@ HASHED_IF_SET = {
     "queries": ("image",),
     "text": "marks",
     "box_settings": "as predicted",
+    "analysis": (),
 }
 """Fields that do not count with these values, so that protocols older than the fields keep their hashes."""
 NOT_HASHED_MEASURES = (*FURTHER_MEASURES, COPIED_NEAREST, COPIED_EXEMPLARS)
@@ -58,6 +59,8 @@ class Protocol:
     """How texts become words (`rightlung.scoring.language.TOKEN_RULES`)."""
     box_settings: str = "as predicted"
     """How predicted boxes are post-processed, and on what that was tuned."""
+    analysis: tuple[str, ...] = ()
+    """Limits and samples of gates, batteries and strata, as ``name = value`` (`rightlung.audit.analysis`)."""
     source: str = ""
     phrase_set: str = ""
     target_kinds: tuple[str, ...] = ()

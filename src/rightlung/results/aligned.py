@@ -63,7 +63,8 @@ class Aligned:
         rows = table.to_pandas()
         known = dict.fromkeys(rows["condition"].astype(str))
         if condition not in known:
-            raise InputError(f"{one.path}: has no answers under the condition {condition!r}; it has {', '.join(known)}")
+            listed = ", ".join(map(repr, known))
+            raise InputError(f"{one.path}: has no answers under the condition {condition!r}; it has: {listed}")
         rows = rows[rows["condition"] == condition]
         if self.rule is not None:
             rows = rows[rows["target"] == self.rule]

@@ -57,6 +57,8 @@ RELEVANT = 0.05
 """The smallest relevant mean change of an answer."""
 RELEVANT_FALL = 0.25
 """The smallest relevant fall of the response when the finding is taken away, as a share of the response."""
+ELSEWHERE_SHARE = 0.5
+"""What a place elsewhere changes is compared with this share of what the finding changes."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,9 @@ def _requested(group: GateColumns, deferred: Deferred) -> Callable[[Estimator], 
         elsewhere = before - group.response[ELSEWHERE]
         for name in REMOVALS:
             if name in effects and not np.isnan(fall := before - group.response[name] + 0 * elsewhere).all():
-                contrasts[name] = deferred.difference(fall / 2, elsewhere)
+                contrasts[name] = deferred.difference(ELSEWHERE_SHARE * fall, elsewhere)
     if COVERED in changes and ELSEWHERE in changes:
-        contrasts[ELSEWHERE] = deferred.difference(group.change[COVERED] / 2, group.change[ELSEWHERE])
+        contrasts[ELSEWHERE] = deferred.difference(ELSEWHERE_SHARE * group.change[COVERED], group.change[ELSEWHERE])
 
     def build(estimator: Estimator) -> GateResult:
         patients = len(np.unique(estimator.clusters[asked]))

@@ -25,8 +25,15 @@ BY_INSTANCE = {
     "prior": "the image-blind prior is not compared",
     "prior_set": "the image-blind prior is not compared",
     "prior_folds": "the image-blind prior is not compared",
+    "conditions": "answers under one condition are compared, which all results must have",
+    "analysis": "verdicts of gates and batteries, and strata, are not compared",
 }
 """Fields of the protocol that count for the hash and may differ in a comparison, and why."""
+OF_NO_SCORE = ("resamples", "conditions", "analysis")
+"""Those of them that change no score of the unchanged question, so that a leaderboard ranks across them.
+
+Without instances, it can neither pair phrases nor compute intervals of another level, and it shows the prior.
+"""
 
 
 @dataclass(frozen=True, eq=False)
