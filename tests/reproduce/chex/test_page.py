@@ -19,6 +19,7 @@ from rightlung.reproduce import experiment, models
 from rightlung.reproduce.chex.measuring import PROMPT_SETS
 from rightlung.reproduce.experiment import Reproduced, reproduce
 from rightlung.reproduce.plan import Plan
+from rightlung.reproduce.tasks import tasks_of
 from rightlung.reproduce.variants import Job
 from rightlung.training.loop import Hardware
 from tests.reproduce.test_experiment import never
@@ -164,7 +165,7 @@ def test_what_is_done_is_not_done_again(plan: Plan, done: Reproduced, monkeypatc
 def test_runs_wait_for_what_they_share_or_start_from(plan: Plan, tmp_path: Path) -> None:
     jobs = [Job(one, 1) for one in plan.paper.variants if one.slug in ("chex", "no-s", "prefix-1", "clip", "retrieval")]
     fresh = replace(plan, out=tmp_path)
-    tasks = {task.name: task for task in experiment.tasks_of(fresh, jobs, dict.fromkeys(jobs, ""), tmp_path / "plan")}
+    tasks = {task.name: task for task in tasks_of(fresh, jobs, dict.fromkeys(jobs, ""), tmp_path / "plan")}
     assert {name: task.after for name, task in tasks.items()} == {
         "chex": (), "clip": (), "retrieval": ("clip",), "no-s": ("chex",), "prefix-1": ("chex",),
     }  # fmt: skip
