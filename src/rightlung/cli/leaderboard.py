@@ -63,4 +63,5 @@ def _brief(row: dict[str, Any], column: str) -> str:
     if found is None or found["estimate"] is None:
         return "–"
     sign = "+" if column == "above_prior" else ""
-    return f"{found['estimate']:{sign}.2f} ({found['low']:{sign}.2f} to {found['high']:{sign}.2f})"
+    text = f"{found['estimate']:{sign}.2f} ({found['low']:{sign}.2f} to {found['high']:{sign}.2f})"
+    return text.replace("-", "−")
