@@ -56,7 +56,7 @@ def asked(plan: Plan) -> Reproduced:
 def done(plan: Plan, asked: Reproduced) -> Iterator[Reproduced]:
     """Measure without the models, and write the page."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rightlung.scoring.language.shutil.which", lambda _: None)  # METEOR takes long to start
+        patch.setattr("rightlung.scoring.meteor.shutil.which", lambda _: None)  # METEOR takes long to start
         patch.setattr(experiment, "run_job", never)
         yield reproduce(replace(plan, measure=True, only=("none",)), commands=("later",))
 
