@@ -88,7 +88,7 @@ def ranking_sentence(known: Mapping[str, NamedCalibration], part: Part, hint: st
     listed = ", ".join(f"{title} ({getattr(one, part).data})" for title, one in known.items() if getattr(one, part))
     if not listed:
         return RANKING
-    return f"This score is only a ranking: calibrated on {listed}; elsewhere only a ranking.{hint}"
+    return f"This score is only a ranking. Calibrated on {listed}; elsewhere only a ranking.{hint}"
 
 
 def calibrated_sentence(title: str, data: str) -> str:
